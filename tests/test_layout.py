@@ -51,6 +51,16 @@ def test_no_two_modules_of_one_layer_have_the_same_name(package: Path) -> None:
     assert twice == {}, "Rename them: a name leads to one module of each layer."
 
 
+def test_no_two_public_classes_have_the_same_name() -> None:
+    named = defaultdict(list)
+    for path in (path for package in PACKAGES for path in modules(package)):
+        for thing in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(thing, ast.ClassDef) and not thing.name.startswith("_"):
+                named[thing.name].append(str(path.relative_to(ROOT)))
+    twice = {name: places for name, places in named.items() if len(places) > 1}
+    assert twice == {}, "Rename them: a class is named for what it is, and nothing else is that."
+
+
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
 def test_every_folder_says_what_belongs_there_and_what_does_not(package: Path) -> None:
     incomplete = []

@@ -63,7 +63,9 @@ def test_a_catalog_is_scanned_without_a_home(homeless):
 
 def test_settings_are_the_defaults_without_a_home(homeless, open_place):
     done = homeless(CONFIG)
-    assert (done.returncode, done.stdout) == (0, "[] Listing(filter='', order=None)\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "[] ListOrder(filter='', order=None)\n"), (
+        done.stderr
+    )
     assert not list(open_place.glob("~*"))
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from conversions import write_checkpoint, write_checkpoint_like
 from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.bundle.analysis.contents import describe_tensors
-from tfckpt_trainer.bundle.deriving.average import AverageSource, is_averaged, write_average
+from tfckpt_trainer.bundle.deriving.average import WeightedCheckpoint, is_averaged, write_average
 from tfckpt_trainer.bundle.deriving.edit import Edit, EditSource, write_edit
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat, extract_tensors
@@ -25,7 +25,7 @@ from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.object_graph import KEY, read_object_graph
 from tfckpt_trainer.bundle.slices import slice_key
 from tfckpt_trainer.bundle.state_file import StateFile, read_state_file, write_state_file
-from tfckpt_trainer.bundle.table import Table
+from tfckpt_trainer.bundle.table import IndexTable
 from tfckpt_trainer.bundle.tensors import (
     is_numeric,
     numeric_chunks,
@@ -403,7 +403,7 @@ def test_an_average_is_the_one_of_the_values_that_tensorflow_reads(tf, checkpoin
                 writer.copy(first.prefix, first.index, entry)
         writer.commit()
     weights = {first.prefix: 0.25, tmp_path / "second": 0.75}
-    sources = [AverageSource(one, read_index(one), weight) for one, weight in weights.items()]
+    sources = [WeightedCheckpoint(one, read_index(one), weight) for one, weight in weights.items()]
     with BundleWriter(tmp_path / "mean") as writer:
         write_average(writer, sources)
         writer.commit()
@@ -552,7 +552,7 @@ def test_tensorflow_restores_an_average(tf, tmp_path):
     model, second = saved("second", 5)
     weights = {"first": 0.25, "second": 0.75}
     sources = [
-        AverageSource(tmp_path / name, read_index(tmp_path / name), weight)
+        WeightedCheckpoint(tmp_path / name, read_index(tmp_path / name), weight)
         for name, weight in weights.items()
     ]
     with BundleWriter(tmp_path / "mean") as writer:
@@ -637,7 +637,7 @@ def test_models_of_tensorflow_serving_are_read_as_tensorflow_reads_them(tf, tmp_
 
 
 def test_many_long_names_take_several_blocks(checkpoints):
-    table = Table(Path(f"{checkpoints['many']}.index"))
+    table = IndexTable(Path(f"{checkpoints['many']}.index"))
     assert len(table._handles) > 1
     assert len(list(table.entries())) == len(read_index(checkpoints["many"]).entries) + 1
 
@@ -786,7 +786,7 @@ def test_a_tensor_that_is_cut_along_any_dimension_is_read(tf, tmp_path_factory, 
     entry = index.entries[name]
     assert (entry.shape, entry.dtype) == (shape, "int32")
     assert set(index.parts) == {(name, part) for part in entry.slices}
-    keys = {key for key, _ in Table(Path(f"{prefix}.index")).entries() if key[:1] == b"\0"}
+    keys = {key for key, _ in IndexTable(Path(f"{prefix}.index")).entries() if key[:1] == b"\0"}
     assert keys == {slice_key(name, part) for part in entry.slices}
     read = [read_tensor_bytes(prefix, index.parts[name, part]) for part in entry.slices]
     assert sorted(read) == sorted(part.tobytes() for part in parts)

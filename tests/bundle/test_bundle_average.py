@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 
 from bundle_writing import NUMBERS, array, in_parts, peak_memory, rows, strings, write
-from tfckpt_trainer.bundle.deriving.average import AverageSource, find_differences, write_average
+from tfckpt_trainer.bundle.deriving.average import (
+    WeightedCheckpoint,
+    find_differences,
+    write_average,
+)
 from tfckpt_trainer.bundle.dtypes import numpy_dtype
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.tensors import read_strings, read_tensor_bytes
@@ -20,9 +24,9 @@ INEXACT = sorted(n for n in NUMBERS if n.startswith(("float", "bfloat", "complex
 WEIGHTS = (0.25, 0.125, 0.625)
 
 
-def sources(root: Path, weights: tuple[float, ...] = WEIGHTS) -> list[AverageSource]:
+def sources(root: Path, weights: tuple[float, ...] = WEIGHTS) -> list[WeightedCheckpoint]:
     return [
-        AverageSource(root / f"c{n}", read_index(root / f"c{n}"), weight)
+        WeightedCheckpoint(root / f"c{n}", read_index(root / f"c{n}"), weight)
         for n, weight in enumerate(weights)
     ]
 
@@ -132,7 +136,7 @@ LARGE = """
 import sys
 from pathlib import Path
 import numpy as np
-from tfckpt_trainer.bundle.deriving.average import AverageSource, write_average
+from tfckpt_trainer.bundle.deriving.average import WeightedCheckpoint, write_average
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 
@@ -144,7 +148,7 @@ for n in range(4):
         writer.commit()
 with BundleWriter(root / "mean") as writer:
     found = [root / f"c{n}" for n in range(4)]
-    write_average(writer, [AverageSource(one, read_index(one), 0.25) for one in found])
+    write_average(writer, [WeightedCheckpoint(one, read_index(one), 0.25) for one in found])
     writer.commit()
 """
 

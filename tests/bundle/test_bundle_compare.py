@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from bundle_writing import Parts, Stored, array, in_parts, rows, strings, write
 from tfckpt_trainer.bundle.analysis.compare import (
-    Difference,
     TensorChange,
     TensorComparison,
+    TensorDifference,
     compare,
     measure_change,
 )
@@ -59,13 +59,13 @@ def test_every_way_in_which_a_tensor_can_differ(tmp_path: Path) -> None:
     found = compared(tmp_path, before, after)
     assert list(found) == sorted(before.keys() | after.keys())
     assert {name: one.difference for name, one in found.items()} == {
-        "removed": Difference.REMOVED,
-        "shape": Difference.SHAPE,
-        "dtype": Difference.DTYPE,
-        "changed": Difference.CHANGED,
-        "equal": Difference.EQUAL,
-        "text": Difference.CHANGED,
-        "added": Difference.ADDED,
+        "removed": TensorDifference.REMOVED,
+        "shape": TensorDifference.SHAPE,
+        "dtype": TensorDifference.DTYPE,
+        "changed": TensorDifference.CHANGED,
+        "equal": TensorDifference.EQUAL,
+        "text": TensorDifference.CHANGED,
+        "added": TensorDifference.ADDED,
     }
     assert found["added"].before is None
     assert found["removed"].after is None
@@ -78,7 +78,7 @@ def test_the_indexes_alone_say_it(tmp_path: Path) -> None:
     for path in tmp_path.glob("*.data*"):
         path.unlink()
     (one,) = compare(read_index(tmp_path / "a"), read_index(tmp_path / "b"))
-    assert one.difference is Difference.CHANGED
+    assert one.difference is TensorDifference.CHANGED
 
 
 def test_in_the_same_parts_the_checksums_tell(tmp_path: Path) -> None:
@@ -88,8 +88,8 @@ def test_in_the_same_parts_the_checksums_tell(tmp_path: Path) -> None:
     before: Tensors = {"same": in_parts(MATRIX, cut), "one": in_parts(MATRIX, cut)}
     after: Tensors = {"same": in_parts(MATRIX, cut), "one": in_parts(other, cut)}
     found = compared(tmp_path, before, after)
-    assert found["same"].difference is Difference.EQUAL
-    assert found["one"].difference is Difference.CHANGED
+    assert found["same"].difference is TensorDifference.EQUAL
+    assert found["one"].difference is TensorDifference.CHANGED
     assert not found["one"].unknown
 
 
@@ -98,7 +98,7 @@ def test_in_other_parts_only_the_values_tell(tmp_path: Path, turned: bool) -> No
     sides = [in_parts(MATRIX, rows(6, 4, 2, 4)), array(MATRIX * 3)]
     before, after = reversed(sides) if turned else sides
     one = compared(tmp_path, {"t": before}, {"t": after})["t"]
-    assert (one.difference, one.unknown) == (Difference.CHANGED, True)
+    assert (one.difference, one.unknown) == (TensorDifference.CHANGED, True)
     found = changed(tmp_path, before, after)
     assert found is not None
     norms = [float(np.linalg.norm(MATRIX)), float(np.linalg.norm(MATRIX * 3))]

@@ -15,7 +15,7 @@ import pytest
 from bundle_writing import array, masked, strings, write
 from executed_lines import ExecutedLines
 from tfckpt_trainer.bundle.index import read_index, read_shard_count
-from tfckpt_trainer.bundle.table import MAGIC, Table
+from tfckpt_trainer.bundle.table import MAGIC, IndexTable
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.errors import BundleError, UnsupportedBundleError
 
@@ -87,7 +87,7 @@ def test_an_index_made_for_these_tests_is_read(prefix):
     prefix.with_name("ckpt.index").write_bytes(content)
     assert list(read_index(prefix).entries) == ["model/w", "model/x"]
     assert read_shard_count(prefix) == 1
-    assert Table(prefix.with_name("ckpt.index")).unused_damage() == ""
+    assert IndexTable(prefix.with_name("ckpt.index")).unused_damage() == ""
 
 
 @pytest.mark.parametrize(

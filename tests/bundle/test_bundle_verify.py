@@ -30,7 +30,7 @@ from bundle_writing import (
     write,
 )
 from tfckpt_trainer.bundle import verify as verifying
-from tfckpt_trainer.bundle.analysis.finite import NotFinite
+from tfckpt_trainer.bundle.analysis.finite import NonFiniteValues
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.verify import Verification
 from weekly import tries, weekly
@@ -461,7 +461,7 @@ def test_what_is_not_finite_is_counted_and_placed(prefix: Path) -> None:
     fine = array(np.arange(4, dtype=np.int64))
     write(prefix, {"a": array(values), "fine": array(MATRIX), "whole": fine})
     found = verify(prefix, finite=True)
-    assert found.not_finite == (NotFinite("a", 1, 2, 24, (2, 3), "a"),)
+    assert found.not_finite == (NonFiniteValues("a", 1, 2, 24, (2, 3), "a"),)
     assert found.ok
     assert verify(prefix).not_finite == ()
 
@@ -471,7 +471,7 @@ def test_the_parts_of_a_tensor_are_counted_together(prefix: Path, order: tuple[i
     values = MATRIX.copy()
     values[5, 2], values[0, 3] = np.nan, np.nan
     write(prefix, {"a": in_parts(values, reversed(rows(6, 4, *order)))})
-    assert verify(prefix, finite=True).not_finite == (NotFinite("a", 2, 0, 24, (0, 3), "a"),)
+    assert verify(prefix, finite=True).not_finite == (NonFiniteValues("a", 2, 0, 24, (0, 3), "a"),)
 
 
 FLOATS = ["float16", "float32", "float64", "bfloat16", "complex64", "complex128"]
@@ -492,7 +492,9 @@ def test_one_beyond_the_first_piece_is_placed_too(prefix: Path) -> None:
     values = np.zeros((1000, 700), np.float64)
     values[900, 5] = np.inf
     write(prefix, {"small": array(np.zeros(3, np.uint8)), "a": array(values)})
-    assert verify(prefix, finite=True).not_finite == (NotFinite("a", 0, 1, 700_000, (900, 5), "a"),)
+    assert verify(prefix, finite=True).not_finite == (
+        NonFiniteValues("a", 0, 1, 700_000, (900, 5), "a"),
+    )
 
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0, 2), (5,), ()])

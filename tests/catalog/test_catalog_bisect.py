@@ -7,12 +7,12 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfckpt_trainer.catalog.verification.bisect import Bisection, Outcome, Probe, bisect
+from tfckpt_trainer.catalog.verification.bisect import Bisection, Probe, ProbeOutcome, bisect
 
-GOOD, BAD, SKIPPED = Outcome.GOOD, Outcome.BAD, Outcome.SKIPPED
+GOOD, BAD, SKIPPED = ProbeOutcome.GOOD, ProbeOutcome.BAD, ProbeOutcome.SKIPPED
 
 
-def found_in(row: list[Outcome]) -> tuple[Bisection, list[tuple[str, int]]]:
+def found_in(row: list[ProbeOutcome]) -> tuple[Bisection, list[tuple[str, int]]]:
     told: list[tuple[str, int]] = []
     names = [str(place) for place in range(len(row))]
     found = bisect(
@@ -45,7 +45,7 @@ ROW = st.lists(st.sampled_from([GOOD, BAD, SKIPPED]), min_size=1, max_size=40)
 
 
 @given(ROW)
-def test_whatever_the_row_the_answer_is_true_of_it(row: list[Outcome]) -> None:
+def test_whatever_the_row_the_answer_is_true_of_it(row: list[ProbeOutcome]) -> None:
     found, _ = found_in(row)
     asked = [probe.name for probe in found.probes]
     assert len(asked) == len(set(asked))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from requirements import require
-from tfckpt_trainer.launch.slurm.controller import JobFacts, parse_job
+from tfckpt_trainer.launch.slurm.controller import SlurmJob, parse_job
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -79,14 +79,14 @@ class Cluster:
         finally:
             os.kill(controller, signal.SIGCONT)
 
-    def facts(self, job: str) -> JobFacts:
+    def facts(self, job: str) -> SlurmJob:
         """What Slurm says about a job."""
         return parse_job(self.call("scontrol", "--oneliner", "show", "job", job))
 
-    def wait_for_state(self, job: str, *states: str) -> JobFacts:
+    def wait_for_state(self, job: str, *states: str) -> SlurmJob:
         """Waits until a job is in one of Slurm's states."""
 
-        def seen() -> JobFacts | None:
+        def seen() -> SlurmJob | None:
             facts = self.facts(job)
             return facts if facts.state in states else None
 

@@ -12,7 +12,7 @@ import cramjam
 import google_crc32c
 
 from bundle_writing import array, in_parts, masked, rows, strings, write
-from tfckpt_trainer.bundle.table import MAGIC, Table
+from tfckpt_trainer.bundle.table import MAGIC, IndexTable
 
 Entry = tuple[bytes, bytes]
 
@@ -59,7 +59,7 @@ def write_sound(prefix: Path) -> list[Entry]:
         "text": strings([b"", b"abc", b"d" * 200], shape=(3, 1)),
     }
     index = write(prefix, tensors, shards=2)[-1]
-    return list(Table(index).entries())
+    return list(IndexTable(index).entries())
 
 
 def crafted(entries: Sequence[Entry], seed: int) -> bytes:

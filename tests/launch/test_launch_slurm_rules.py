@@ -12,9 +12,9 @@ from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.preflight import check_options
 from tfckpt_trainer.launch.slurm.batch_script import batch_script
 from tfckpt_trainer.launch.slurm.commands import CommandOutput
-from tfckpt_trainer.launch.slurm.controller import JobFacts, dead_nodes_in_words, parse_job
+from tfckpt_trainer.launch.slurm.controller import SlurmJob, dead_nodes_in_words, parse_job
 from tfckpt_trainer.launch.slurm.nodes.node_check import NodeReport
-from tfckpt_trainer.launch.slurm.nodes.node_survey import Answer, judge
+from tfckpt_trainer.launch.slurm.nodes.node_survey import NodeAnswer, judge
 from tfckpt_trainer.launch.slurm.requeue_policy import (
     LONGEST_PAUSE_SECONDS,
     JobEnding,
@@ -66,7 +66,7 @@ def options(tmp_path, **changes) -> LaunchOptions:
 
 
 def stopped(**changes) -> JobEnding:
-    facts = changes.pop("facts", JobFacts(state="RUNNING"))
+    facts = changes.pop("facts", SlurmJob(state="RUNNING"))
     return JobEnding(SupervisorState.STOPPED, facts, **{"trained": True, **changes})
 
 
@@ -76,7 +76,7 @@ def test_facts_come_from_one_line_of_scontrol():
     assert facts.nodes == ("tn0", "tn1")
     assert facts.ends_at is not None
     assert parse_job(SHOWN.format("2026-11-22T09:59:32")).preempted
-    assert parse_job("") == JobFacts()
+    assert parse_job("") == SlurmJob()
 
 
 # What Slurm 22.05 shows of a job whose first process was killed, and of one that was cancelled.
@@ -104,22 +104,22 @@ def test_any_answer_of_scontrol_is_read(text):
         (stopped(), Requeue.NO),
         (stopped(near_limit=True), Requeue.REQUEUE),
         (stopped(obstacle="tc1 is gone."), Requeue.REQUEUE),
-        (stopped(facts=JobFacts("RUNNING", preempted=True)), Requeue.REQUEUE),
+        (stopped(facts=SlurmJob("RUNNING", preempted=True)), Requeue.REQUEUE),
         # Sites may give no grace time; then the job is ending already.
-        (stopped(facts=JobFacts("COMPLETING", preempted=True)), Requeue.REQUEUE),
-        (stopped(facts=JobFacts("COMPLETING", restarts=1)), Requeue.BY_SLURM),
+        (stopped(facts=SlurmJob("COMPLETING", preempted=True)), Requeue.REQUEUE),
+        (stopped(facts=SlurmJob("COMPLETING", restarts=1)), Requeue.BY_SLURM),
         # Slurm did not announce its limit.
-        (stopped(facts=JobFacts("COMPLETING", timed_out=True)), Requeue.REQUEUE),
-        (stopped(facts=JobFacts("COMPLETING", killed=True)), Requeue.REQUEUE),
+        (stopped(facts=SlurmJob("COMPLETING", timed_out=True)), Requeue.REQUEUE),
+        (stopped(facts=SlurmJob("COMPLETING", killed=True)), Requeue.REQUEUE),
         # A person cancelled it, also near its limit.
-        (stopped(facts=JobFacts("COMPLETING")), Requeue.NO),
-        (stopped(facts=JobFacts("CANCELLED"), near_limit=True), Requeue.NO),
+        (stopped(facts=SlurmJob("COMPLETING")), Requeue.NO),
+        (stopped(facts=SlurmJob("CANCELLED"), near_limit=True), Requeue.NO),
         # A person stopped the run before Slurm preempted the job, or a node was lost.
-        (stopped(facts=JobFacts("RUNNING", preempted=True), stopped_by="ada"), Requeue.NO),
+        (stopped(facts=SlurmJob("RUNNING", preempted=True), stopped_by="ada"), Requeue.NO),
         (stopped(obstacle="Node tn1 is lost.", stopped_by="ada"), Requeue.NO),
-        (stopped(facts=JobFacts("COMPLETING", restarts=1), stopped_by="ada"), Requeue.CANCEL),
-        (JobEnding(SupervisorState.FINISHED, JobFacts("RUNNING"), near_limit=True), Requeue.NO),
-        (JobEnding(SupervisorState.FAILED, JobFacts("RUNNING", preempted=True)), Requeue.NO),
+        (stopped(facts=SlurmJob("COMPLETING", restarts=1), stopped_by="ada"), Requeue.CANCEL),
+        (JobEnding(SupervisorState.FINISHED, SlurmJob("RUNNING"), near_limit=True), Requeue.NO),
+        (JobEnding(SupervisorState.FAILED, SlurmJob("RUNNING", preempted=True)), Requeue.NO),
     ],
 )
 def test_a_job_is_started_again_unless_a_person_ended_it_or_it_is_over(ending, requeue):
@@ -130,16 +130,16 @@ def test_a_job_is_started_again_unless_a_person_ended_it_or_it_is_over(ending, r
     ("ending", "words"),
     [
         (stopped(), ""),
-        (stopped(facts=JobFacts("CANCELLED")), "Batch job 7 was cancelled."),
-        (stopped(facts=JobFacts("COMPLETING"), near_limit=True), "Batch job 7 was cancelled."),
-        (stopped(facts=JobFacts("TIMEOUT")), "Slurm ended batch job 7 (TIMEOUT)."),
-        (stopped(facts=JobFacts("COMPLETING", restarts=1)), "Slurm requeues the job."),
+        (stopped(facts=SlurmJob("CANCELLED")), "Batch job 7 was cancelled."),
+        (stopped(facts=SlurmJob("COMPLETING"), near_limit=True), "Batch job 7 was cancelled."),
+        (stopped(facts=SlurmJob("TIMEOUT")), "Slurm ended batch job 7 (TIMEOUT)."),
+        (stopped(facts=SlurmJob("COMPLETING", restarts=1)), "Slurm requeues the job."),
         (
-            stopped(facts=JobFacts("COMPLETING", restarts=1), dead_nodes="Node tn1 is down: x."),
+            stopped(facts=SlurmJob("COMPLETING", restarts=1), dead_nodes="Node tn1 is down: x."),
             "Node tn1 is down: x. Slurm requeues the job.",
         ),
         (
-            stopped(facts=JobFacts("RUNNING", restarts=1), near_limit=True),
+            stopped(facts=SlurmJob("RUNNING", restarts=1), near_limit=True),
             "The time limit of the job is near. Slurm requeues the job.",
         ),
     ],
@@ -163,7 +163,7 @@ def test_any_answer_of_sinfo_is_read(text):
 
 def test_requeues_end_at_their_maximum():
     used = msgspec.structs.replace(JOB, requeues=5)
-    ending = stopped(near_limit=True, facts=JobFacts("RUNNING", restarts=5))
+    ending = stopped(near_limit=True, facts=SlurmJob("RUNNING", restarts=5))
     assert decide_requeue(ending, used).reason.endswith("All 5 requeues are used.")
 
 
@@ -178,7 +178,7 @@ def test_starts_without_a_step_are_delayed_and_then_refused():
     assert decision.requeue is Requeue.REFUSED
     assert "longer time limit" in decision.reason
     # Preemptions are not the fault of the limit.
-    ending = stopped(facts=JobFacts("RUNNING", preempted=True), trained=False)
+    ending = stopped(facts=SlurmJob("RUNNING", preempted=True), trained=False)
     assert decide_requeue(ending, job).requeue is Requeue.REQUEUE
     assert decide_requeue(stopped(near_limit=True), job).fruitless == 0
 
@@ -245,9 +245,9 @@ def test_tasks_are_placed_on_the_nodes_that_work(tmp_path):
         place_tasks(with_servers, 7, 0, ["n1"])
 
 
-def report(node: str, **changes) -> Answer:
+def report(node: str, **changes) -> NodeAnswer:
     known = {"Python": "3.11.7", "TensorFlow": "2.21.0"}
-    return Answer(NodeReport(node=node, **{"at": 100.0, "versions": known, **changes}), 100.0)
+    return NodeAnswer(NodeReport(node=node, **{"at": 100.0, "versions": known, **changes}), 100.0)
 
 
 def test_equal_nodes_pass_the_check():

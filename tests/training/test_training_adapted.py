@@ -285,7 +285,7 @@ def answering(words):
 
 def export(run, model, directory, form, name):
     """Writes and checks an export of ckpt-2; returns the problem of each phase."""
-    from tfckpt_trainer.rundir.records.export import ExportPhase, ExportReport, ExportRequest
+    from tfckpt_trainer.rundir.records.export import ExportPhase, ExportRequest, ExportResult
     from tfckpt_trainer.rundir.storage.documents import load, store
     from tfckpt_trainer.training.checkpoint.state import SharedState
     from tfckpt_trainer.training.loop.export import run_export
@@ -296,7 +296,7 @@ def export(run, model, directory, form, name):
         store(directory / "request.json", request)
         shared, run_dir = SharedState(model, None, {}), RunDirectory(run.directory)
         run_export(directory / "request.json", run_dir, shared, model, None)
-        report = load(directory / f"report-{phase.value}.json", ExportReport)
+        report = load(directory / f"report-{phase.value}.json", ExportResult)
         problems.append(report.problem)
     return problems
 

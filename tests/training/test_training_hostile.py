@@ -189,7 +189,7 @@ BROKEN = [
     (-1, f"{IN_A_SAVE}.verify", CommandKind.STOP),
     (-1, f"{IN_A_SAVE}.find_differing", CommandKind.STOP),
     # After the last exchange, and after the loop was told to pause.
-    (-1, f"{IN_A_HANDLER}.pause.Answer", CommandKind.PAUSE),
+    (-1, f"{IN_A_HANDLER}.pause.CommandAnswer", CommandKind.PAUSE),
 ]
 
 

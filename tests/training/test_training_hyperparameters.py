@@ -272,13 +272,16 @@ def test_what_cannot_be_is_refused_and_nothing_changes(tmp_path):
 
 
 def test_one_worker_that_cannot_change_a_value_keeps_all_from_it(tmp_path):
-    from tfckpt_trainer.training.commands.handler import Vote
+    from tfckpt_trainer.training.commands.handler import CommandVote
 
     script = Script(tmp_path / "run", total_steps=8)
-    group, of_other = script.run._state._group, Vote("There is no hyperparameter mixup here.")
+    group, of_other = (
+        script.run._state._group,
+        CommandVote("There is no hyperparameter mixup here."),
+    )
 
     def with_another_worker(mine):
-        return [mine, of_other if isinstance(mine, Vote) else mine]
+        return [mine, of_other if isinstance(mine, CommandVote) else mine]
 
     with mock.patch.object(group, "all_gather", side_effect=with_another_worker):
         script.train({4: {"values": {"mixup": 0.25}}})

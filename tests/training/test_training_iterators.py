@@ -23,13 +23,13 @@ def own_state(dataset=None):
     """The input of one worker, and its state, of a model without variables."""
     import tensorflow as tf
 
-    from tfckpt_trainer.training.checkpoint.state import WorkerState
+    from tfckpt_trainer.training.checkpoint.state import SavedWorkerState
     from tfckpt_trainer.training.steps.inputs import Inputs
     from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
     strategy = tf.distribute.get_strategy()
     inputs = Inputs(strategy, WorkerGroup(strategy), shuffled() if dataset is None else dataset)
-    return inputs, WorkerState(inputs.state)
+    return inputs, SavedWorkerState(inputs.state)
 
 
 def iterator_of(inputs):
@@ -69,14 +69,14 @@ def test_a_restore_begins_the_iterator_anew_and_destroys_the_old_one_in_a_thread
 def test_an_iterator_among_the_objects_of_a_script_begins_anew_too(tmp_path):
     import tensorflow as tf
 
-    from tfckpt_trainer.training.checkpoint.state import SharedState, WorkerState
+    from tfckpt_trainer.training.checkpoint.state import SavedWorkerState, SharedState
 
     mine, shared = iter(shuffled()), iter(shuffled())
     found = [
         one for one in SharedState(tf.Module(), None, {"mine": mine}).find() if one.thing is mine
     ]
     per_worker = [one.path for one in found]
-    own = WorkerState()
+    own = SavedWorkerState()
     equal = SharedState(tf.Module(), None, {"shared": shared})
     own.write(tmp_path / "own", found, per_worker)
     equal.write(tmp_path / "equal")

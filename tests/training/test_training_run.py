@@ -73,15 +73,15 @@ def test_the_next_save_notes_that_it_completed_an_interrupted_one(make_run, back
 
 
 def test_a_part_that_another_worker_could_not_write_is_no_checkpoint(make_run):
-    from tfckpt_trainer.training.checkpoint.saves.save_protocol import Vote
+    from tfckpt_trainer.training.checkpoint.saves.save_protocol import SaveVote
 
     training = make_run(save_every_steps=1, total_steps=2)
     run, group = RunDirectory(training.directory), training._state._group
-    against = Vote.against(1, OSError(5, "Input/output error"))
+    against = SaveVote.against(1, OSError(5, "Input/output error"))
     votes = group.all_gather
 
     def with_another_worker(mine):
-        is_first_save = isinstance(mine, Vote) and training.step == 1
+        is_first_save = isinstance(mine, SaveVote) and training.step == 1
         return [mine, against] if is_first_save else votes(mine)
 
     with mock.patch.object(group, "all_gather", side_effect=with_another_worker):

@@ -175,7 +175,7 @@ def test_two_objects_never_share_a_path():
 def test_an_object_that_cannot_be_saved_does_not_stop_a_save(tmp_path):
     import tensorflow as tf
 
-    from tfckpt_trainer.training.checkpoint.state import WorkerState
+    from tfckpt_trainer.training.checkpoint.state import SavedWorkerState
     from tfckpt_trainer.training.state.measurement import find_differing
     from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
@@ -186,7 +186,7 @@ def test_an_object_that_cannot_be_saved_does_not_stop_a_save(tmp_path):
     own = find_differing(WorkerGroup(tf.distribute.get_strategy()), found).paths
     assert own == ["model/holder/thing/1"]
     next(model.holder.thing[1])
-    state = WorkerState()
+    state = SavedWorkerState()
     state.write(tmp_path / "own", found, own)
     next(model.holder.thing[1])
     saved = state.load_random_state(tmp_path / "own")

@@ -20,7 +20,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.charting.choices import ChartChoices
-from tfckpt_tui.formats.sort_order import Listing
+from tfckpt_tui.formats.sort_order import ListOrder
 from tfckpt_tui.monitor.snapshot import NewestRows, RunSnapshot
 from waiting import LEAST_SECONDS, attempts, pause_after, took_too_long
 
@@ -162,7 +162,7 @@ async def opened(
     read_only: bool = False,
     select: str | None = None,
     charts: ChartChoices | None = None,
-    listing: Listing | None = None,
+    listing: ListOrder | None = None,
     size: tuple[int, int] = (120, 40),
 ) -> AsyncIterator[Pilot[int]]:
     """The app on a run, when it has looked at it once; the cursor is on a checkpoint, if named."""

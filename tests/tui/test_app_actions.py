@@ -24,7 +24,7 @@ from textual.pilot import Pilot
 
 from bundle_writing import array, write
 from documentation import extension
-from tfckpt_tui.app.actions.action import Action, require
+from tfckpt_tui.app.actions.action import AppAction, require
 from tfckpt_tui.app.actions.table import ACTIONS
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.dashboard import DashboardScreen, bindings_of
@@ -47,7 +47,7 @@ from tfckpt_tui.settings.config import Config
 from waiting import attempts
 from weekly import weekly
 
-GREET: Action = extension("action")
+GREET: AppAction = extension("action")
 
 
 class Dashboard(DashboardScreen):
@@ -167,7 +167,7 @@ def seen(app: TfckptApp) -> tuple[object, ...]:
     return top(app), app.focused, len(app._notifications), app.clipboard
 
 
-async def until_answered(pilot: Pilot[int], action: Action) -> bool:
+async def until_answered(pilot: Pilot[int], action: AppAction) -> bool:
     """Presses the key of an action, waits for what it does; returns whether the app goes on."""
     app = pilot.app
     assert isinstance(app, TfckptApp)
@@ -221,7 +221,7 @@ async def test_every_key_does_something_in_every_state(
 
 def test_reasons_come_in_order() -> None:
     first, second = (require(lambda run, selection: False, reason) for reason in ("one", "two"))
-    action = Action(
+    action = AppAction(
         name="a", key="", label="a", title="A", help="", perform=lambda dashboard: None,
         requires=(first, second), changes_run=True,
     )  # fmt: skip
@@ -233,7 +233,7 @@ def test_reasons_come_in_order() -> None:
 
 
 def test_the_footer_shows_an_action_only_if_that_is_declared() -> None:
-    action = Action(
+    action = AppAction(
         name="a", key="", label="a", title="A", help="", perform=lambda dashboard: None
     )  # fmt: skip
     assert not action.in_footer
@@ -246,7 +246,7 @@ def test_names_and_keys_are_unique() -> None:
 
 
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.name)
-def test_its_command_exists_and_its_words_are_short(action: Action) -> None:
+def test_its_command_exists_and_its_words_are_short(action: AppAction) -> None:
     assert not action.command or action.command in cli.list_commands(None)  # type: ignore[arg-type]
     assert not action.title.endswith(".")
     assert len(action.title) <= 60

@@ -40,7 +40,7 @@ from tfckpt_tui.app.widgets.base.search_input import SearchInput
 from tfckpt_tui.app.widgets.charts.chart import Chart
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.app.widgets.run.log_view import LogView
-from tfckpt_tui.formats.sort_order import Listing, Order
+from tfckpt_tui.formats.sort_order import ListOrder, Order
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.services.runs.recent_runs import LastLook, last_look, remember_look, remember_run
 from tfckpt_tui.settings.config import config_path, read_config
@@ -338,7 +338,7 @@ async def test_the_next_app_lists_as_the_last_one_with_the_cursor_on_the_first_r
         app = cast(TfckptApp, pilot.app)
         order = app.listing.order
         assert order is not None
-        assert app.listing == Listing("step<400", order)
+        assert app.listing == ListOrder("step<400", order)
         remember_look(ended.run.root, LastLook(app.listing))
     last = last_look(ended.run.root)
     async with opened(ended.run, listing=last.listing) as pilot:
@@ -350,7 +350,7 @@ async def test_the_next_app_lists_as_the_last_one_with_the_cursor_on_the_first_r
         assert pilot.app.screen.query_one("#filter", Input).value == "step<400"
         await pilot.press("escape")
         await until(pilot, lambda: not history.filter.tests, "all checkpoints")
-    strange = Listing("step<", Order("no such column", descending=True))
+    strange = ListOrder("step<", Order("no such column", descending=True))
     async with opened(ended.run, listing=strange) as pilot:
         await until_shown(pilot, "ckpt-300")
 

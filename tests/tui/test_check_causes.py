@@ -14,7 +14,7 @@ from command_running import Tool
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.exactness.likely_causes import likely_cause
 from tfckpt_trainer.exactness.step_differences import (
-    Difference,
+    StepDifference,
     Trace,
     What,
     describe_difference,
@@ -75,7 +75,7 @@ def trace(**changed: dict[str, object]) -> Trace:
     return dict(lines)
 
 
-def difference(**changed: dict[str, object]) -> Difference:
+def difference(**changed: dict[str, object]) -> StepDifference:
     found = first_difference({0: trace(), 1: trace(**changed)}, Pass.IN_PLACE)
     assert found is not None
     return found
@@ -139,7 +139,7 @@ def test_a_variable_that_the_checkpoint_does_not_hold_is_told_apart_from_nondete
     ],
 )
 def test_equal_state_and_input_leave_these_causes(facts: CheckFacts, cause: str) -> None:
-    found = Difference(Pass.IN_PLACE, What.METRIC, "loss", 0, 4, 1, facts=facts)
+    found = StepDifference(Pass.IN_PLACE, What.METRIC, "loss", 0, 4, 1, facts=facts)
     assert likely_cause(found).id == cause
 
 
@@ -161,7 +161,7 @@ def test_a_number_that_each_step_sets_anew_is_no_cause() -> None:
 
 def test_a_stateful_map_is_the_cause_of_another_input() -> None:
     facts = CheckFacts(has_dataset=True, input_operations=["tf.random.uniform (train.py, line 7)"])
-    found = Difference(Pass.IN_PLACE, What.INPUT, "", 0, 4, 1, facts=facts)
+    found = StepDifference(Pass.IN_PLACE, What.INPUT, "", 0, 4, 1, facts=facts)
     cause = likely_cause(found)
     assert cause.id == "stateful-map"
     assert "train.py, line 7" in cause.why
@@ -174,16 +174,16 @@ def test_what_the_trainer_found_in_the_dataset_is_a_cause() -> None:
         input_remedies=["Use tf.random.stateless_*."],
     )
     for what, name in ((What.INPUT, ""), (What.STATE, "StateVar")):
-        found = Difference(Pass.IN_PLACE, what, name, 0, 4, 1, facts=facts)
+        found = StepDifference(Pass.IN_PLACE, what, name, 0, 4, 1, facts=facts)
         cause = likely_cause(found)
         assert cause.id == "stateful-map"
         assert "train.py line 7" in cause.why and cause.advice == "Use tf.random.stateless_*."
-    metric = Difference(Pass.IN_PLACE, What.METRIC, "loss", 0, 4, 1, facts=facts)
+    metric = StepDifference(Pass.IN_PLACE, What.METRIC, "loss", 0, 4, 1, facts=facts)
     assert likely_cause(metric).id != "stateful-map"
 
 
 def test_only_a_name_of_the_script_is_shown_as_code() -> None:
-    found = Difference(
+    found = StepDifference(
         Pass.IN_PLACE, What.STATE, "kernel", 0, 3, 0, kind=StateKind.VARIABLE, passed=False
     )
     unnamed = likely_cause(found)
@@ -193,7 +193,7 @@ def test_only_a_name_of_the_script_is_shown_as_code() -> None:
 
 
 def test_a_difference_in_a_new_process_only_has_to_do_with_its_start() -> None:
-    found = Difference(Pass.COLD, What.METRIC, "loss", 0, 4, 1)
+    found = StepDifference(Pass.COLD, What.METRIC, "loss", 0, 4, 1)
     assert likely_cause(found, in_place_exact=True).id == "new-process"
 
 

@@ -13,7 +13,7 @@ import pytest
 from rich.cells import cell_len
 
 from tfckpt_tui.cli.output import ReadProgress, print_json, print_table
-from tfckpt_tui.reports.base import Records, Report
+from tfckpt_tui.reports.base import LazyRecords, Report
 
 NAMES = ["plain", "損失", "한글", "e\u0301te\u0301", "🔥", "👩‍🔬", "☁️", "ｗｉｄｅ"]
 
@@ -52,7 +52,7 @@ ITEMS = (
 @pytest.mark.parametrize("first", [None, *ITEMS])
 def test_json_is_printed_item_by_item_as_if_at_once(capsys, items, first) -> None:
     report = ItemsReport(items=items, first=first)
-    print_json(msgspec.structs.replace(report, items=Records(items, lambda item: item)))
+    print_json(msgspec.structs.replace(report, items=LazyRecords(items, lambda item: item)))
     plain = {"schema": 1, **msgspec.to_builtins(report)}
     assert capsys.readouterr().out == json.dumps(plain, indent=2) + "\n"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tfckpt_trainer.bundle.table import Table
+from tfckpt_trainer.bundle.table import IndexTable
 
 MODELS = Path(__file__).parent.parent / "data" / "tensorflow-serving"
 
@@ -23,7 +23,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def is_compressed(index: Path) -> bool:
     """Whether a block of an index is compressed with Snappy."""
-    table = Table(index)
+    table = IndexTable(index)
     return any(table._kind(offset, size) == 1 for _, offset, size in table._handles)
 
 

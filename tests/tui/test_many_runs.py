@@ -27,8 +27,8 @@ from tfckpt_tui.services.control import many
 from tfckpt_tui.services.control.force_stop import ForceStopPlan
 from tfckpt_tui.services.control.many import (
     ManyPlan,
-    Outcome,
     RunAnswer,
+    RunOutcome,
     RunPlan,
     carry_out,
     first_answers,
@@ -106,9 +106,9 @@ def test_each_run_answers_for_itself(fleet: dict[str, RunFactory]) -> None:
             stack.enter_context(AnsweringTrainer(fleet[name].run, answer))
         plan = make_plan("Save", [fleet[name].run.root for name in ("first", "second")], plan_save)
         answers = answers_of(plan)
-    assert answers["first"].outcome is Outcome.DONE
+    assert answers["first"].outcome is RunOutcome.DONE
     assert answers["first"].words == "Saved ckpt-320."
-    assert answers["second"].outcome is Outcome.FAILED
+    assert answers["second"].outcome is RunOutcome.FAILED
     assert answers["second"].words == "A save is in progress."
 
 
@@ -116,7 +116,7 @@ def test_a_stop_saves_first(fleet: dict[str, RunFactory]) -> None:
     with AnsweringTrainer(fleet["first"].run, done("Stopped.")) as trainer:
         answers = answers_of(make_plan("Stop", [fleet["first"].run.root], plan_stop))
     assert [command.arguments["save"] for command in trainer.taken] == [True]
-    assert answers["first"].outcome is Outcome.DONE
+    assert answers["first"].outcome is RunOutcome.DONE
 
 
 def test_a_change_is_possible_only_where_there_is_such_a_hyperparameter(
@@ -139,7 +139,7 @@ def test_a_prune_follows_the_rules_with_a_trainer_and_without(fleet: dict[str, R
         plan = make_plan("Prune", chosen, planner)
         assert "2 of 3 checkpoints" in by_name(plan)["first"].words
         answers = answers_of(plan)
-    assert {answer.outcome for answer in answers.values()} == {Outcome.DONE}
+    assert {answer.outcome for answer in answers.values()} == {RunOutcome.DONE}
     left = [path.stem for path in fleet["first"].run.root.glob("*.index")]
     assert left == ["ckpt-300"]
     again = make_plan("Prune", [fleet["first"].run.root], planner)
@@ -179,7 +179,7 @@ def test_a_directory_that_hangs_keeps_no_plan_waiting(
         plan = make_plan("Save", [tmp_path / "hung", tmp_path / "run"], planner)
         assert plan.words == "Save on 1 of 2 runs; 1 cannot: 1 no answer."
         outcomes = [answer.outcome for answer in first_answers(plan)]
-        assert outcomes == [Outcome.LEFT_OUT, Outcome.WAITING]
+        assert outcomes == [RunOutcome.LEFT_OUT, RunOutcome.WAITING]
     finally:
         goes_on.set()
 

@@ -19,7 +19,7 @@ from tfckpt_tui.charting.curves import Across
 from tfckpt_tui.charting.measurements import metric
 from tfckpt_tui.charting.series import STEP, Series
 from tfckpt_tui.charting.view import RunSeries, View, curves_in
-from tfckpt_tui.formats.sort_order import Listing
+from tfckpt_tui.formats.sort_order import ListOrder
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.services.runs import reference
 from tfckpt_tui.services.runs.recent_runs import (
@@ -139,7 +139,7 @@ async def test_the_next_app_shows_charts_as_they_were_left(made, other) -> None:
         await until(pilot, lambda: screen.reference, "the reference")
         await pilot.press("c")
         await until(pilot, lambda: pilot.app.screen is not screen, "the dashboard")
-        remember_look(made.run.root, LastLook(Listing(), pilot.app.chart_choices.to_keep()))
+        remember_look(made.run.root, LastLook(ListOrder(), pilot.app.chart_choices.to_keep()))
     choices = kept_choices(last_look(made.run.root).charts)
     async with opened(made.run, charts=choices) as pilot:
         screen = await charts_of(pilot)

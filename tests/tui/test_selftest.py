@@ -20,7 +20,7 @@ from json_reference import check as check_json
 from command_running import BINARY, Tool
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified
 from tfckpt_trainer.errors import ExitCode
-from tfckpt_trainer.exactness.step_differences import Difference, What
+from tfckpt_trainer.exactness.step_differences import StepDifference, What
 from tfckpt_trainer.rundir.records.check import Pass
 from tfckpt_trainer.rundir.records.checkpoint import (
     CheckpointRecord,
@@ -40,7 +40,7 @@ from tfckpt_tui.reports.checking import SelfTestReport
 from tfckpt_tui.services.exactness import scratch_run
 from tfckpt_tui.services.exactness.check import CheckOptions, CheckResult, Repetition
 from tfckpt_tui.services.selftest import self_test
-from tfckpt_tui.services.selftest.evidence import Evidence, describe_machine
+from tfckpt_tui.services.selftest.evidence import TrainingEvidence, describe_machine
 from tfckpt_tui.services.selftest.rows import MEASURED, Outcome, Row, restores
 from tfckpt_tui.services.selftest.self_test import choose_options
 from waiting import MOST_SECONDS, wait_until
@@ -106,7 +106,7 @@ def verified(*findings: FoundFault) -> Verified:
     return Verified(record)
 
 
-GOOD = Evidence(
+GOOD = TrainingEvidence(
     steps=(steps_of_worker(), steps_of_worker()),
     killed=KilledWorker(worker=1, process=FIRST, step=5),
     restarts=1,
@@ -123,27 +123,27 @@ WRONG_BYTE = FoundFault(
 )
 
 
-def on_all_workers(change: Callable[[RecordedStep], RecordedStep]) -> Evidence:
+def on_all_workers(change: Callable[[RecordedStep], RecordedStep]) -> TrainingEvidence:
     steps = tuple(tuple(change(one) for one in worker) for worker in GOOD.steps)
     return replace(GOOD, steps=steps)
 
 
-def with_devices(**fields: Any) -> Evidence:
+def with_devices(**fields: Any) -> TrainingEvidence:
     changed = replaced(DEVICES, **fields)
     return on_all_workers(lambda one: replaced(one, devices=one.devices and changed))
 
 
-def after_save(host: int, device: int) -> Evidence:
+def after_save(host: int, device: int) -> TrainingEvidence:
     peaks = MemoryPeaks(host=host, devices=[device])
     return on_all_workers(lambda one: replaced(one, after_save=one.after_save and peaks))
 
 
-def with_added(*seconds: float) -> Evidence:
+def with_added(*seconds: float) -> TrainingEvidence:
     cost = replaced(COST, added_seconds=list(seconds))
     return on_all_workers(lambda one: replaced(one, cost=one.cost and cost))
 
 
-def on_one_worker(change: Callable[[RecordedStep], RecordedStep]) -> Evidence:
+def on_one_worker(change: Callable[[RecordedStep], RecordedStep]) -> TrainingEvidence:
     return replace(GOOD, steps=(GOOD.steps[0], on_all_workers(change).steps[1]))
 
 
@@ -158,7 +158,7 @@ FAILURES = [
     ("GPUs", with_devices(gpus=[]), "0 of 2 GPUs"),
     ("training", on_all_workers(lambda one: replaced(one, loss=(2.0).hex())), "loss 2.000"),
     ("training", on_all_workers(lambda one: replaced(one, loss="nan")), "NaN"),
-    ("training", Evidence(steps=()), "no step"),
+    ("training", TrainingEvidence(steps=()), "no step"),
     (
         "checkpoints",
         replace(GOOD, verified={**GOOD.verified, "ckpt-3": verified(WRONG_BYTE)}),
@@ -204,7 +204,7 @@ FAILURES = [
 ]
 
 
-def judged(evidence: Evidence) -> dict[str, Row]:
+def judged(evidence: TrainingEvidence) -> dict[str, Row]:
     return {subject.name: judge(evidence) for subject, judge in MEASURED.items()}
 
 
@@ -214,7 +214,9 @@ def test_a_good_training_passes_every_row() -> None:
 
 
 @pytest.mark.parametrize(("name", "evidence", "found"), FAILURES)
-def test_each_row_fails_for_what_it_compares(name: str, evidence: Evidence, found: str) -> None:
+def test_each_row_fails_for_what_it_compares(
+    name: str, evidence: TrainingEvidence, found: str
+) -> None:
     row = judged(evidence)[name]
     assert row.outcome is Outcome.FAILED
     assert found in row.found
@@ -240,7 +242,7 @@ def test_without_a_gpu_nothing_is_claimed_about_one() -> None:
 
 
 def test_a_restore_that_differs_fails_its_row_with_the_cause() -> None:
-    difference = Difference(Pass.COLD, What.METRIC, "loss", worker=0, step=4, after_steps=1)
+    difference = StepDifference(Pass.COLD, What.METRIC, "loss", worker=0, step=4, after_steps=1)
     result = CheckResult(
         options=CheckOptions(("python",), "/"),
         repetitions=(Repetition(Pass.IN_PLACE, 10, None), Repetition(Pass.COLD, 10, difference)),

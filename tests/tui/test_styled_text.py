@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfckpt_tui.app.widgets.base.styled_text import ELLIPSIS, Line, fit, line
+from tfckpt_tui.app.widgets.base.styled_text import ELLIPSIS, StyledLine, fit, line
 
 SPANS = st.lists(st.tuples(st.text("ab 終", max_size=6), st.just("value")), max_size=5)
 
@@ -24,7 +24,7 @@ SPANS = st.lists(st.tuples(st.text("ab 終", max_size=6), st.just("value")), max
 def test_a_cut_between_two_texts_is_shown_too(
     texts: tuple[str, ...], width: int, shown: str
 ) -> None:
-    assert Line(fit([(text, "value") for text in texts], width)).text == shown
+    assert StyledLine(fit([(text, "value") for text in texts], width)).text == shown
 
 
 @given(SPANS, st.integers(1, 20))

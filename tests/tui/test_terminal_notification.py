@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from requirements import needs
 from tfckpt_tui.app.terminal_notification import find_notification, notification
-from tfckpt_tui.settings.config import Notify
+from tfckpt_tui.settings.config import NotifySequence
 
 ST = "\x1b\\"
 HOSTILE = "a;b\x1b]0;title\x07\x1b\\\x9c\nc\u202e"
@@ -20,42 +20,46 @@ HOSTILE = "a;b\x1b]0;title\x07\x1b\\\x9c\nc\u202e"
 @pytest.mark.parametrize(
     ("environment", "kind"),
     [
-        ({}, Notify.OFF),
-        ({"TERM": "xterm-256color"}, Notify.OFF),
-        ({"TERM": "linux"}, Notify.OFF),
-        ({"TERM": "screen-256color", "TERM_PROGRAM": "tmux", "TMUX": "a"}, Notify.OFF),
-        ({"TERM": "xterm-256color", "TERM_PROGRAM": "vscode"}, Notify.OFF),
-        ({"TERM": "xterm-kitty"}, Notify.OSC99),
-        ({"TERM": "tmux-256color", "TMUX": "a", "KITTY_WINDOW_ID": "1"}, Notify.OSC99),
-        ({"TERM": "xterm-ghostty"}, Notify.OSC777),
-        ({"TERM": "foot-extra"}, Notify.OSC777),
-        ({"TERM": "xterm-256color", "TERM_PROGRAM": "WezTerm"}, Notify.OSC777),
-        ({"TERM": "xterm-256color", "TERM_PROGRAM": "iTerm.app"}, Notify.OSC9),
-        ({"TERM": "xterm-256color", "LC_TERMINAL": "iTerm2"}, Notify.OSC9),
+        ({}, NotifySequence.OFF),
+        ({"TERM": "xterm-256color"}, NotifySequence.OFF),
+        ({"TERM": "linux"}, NotifySequence.OFF),
+        ({"TERM": "screen-256color", "TERM_PROGRAM": "tmux", "TMUX": "a"}, NotifySequence.OFF),
+        ({"TERM": "xterm-256color", "TERM_PROGRAM": "vscode"}, NotifySequence.OFF),
+        ({"TERM": "xterm-kitty"}, NotifySequence.OSC99),
+        ({"TERM": "tmux-256color", "TMUX": "a", "KITTY_WINDOW_ID": "1"}, NotifySequence.OSC99),
+        ({"TERM": "xterm-ghostty"}, NotifySequence.OSC777),
+        ({"TERM": "foot-extra"}, NotifySequence.OSC777),
+        ({"TERM": "xterm-256color", "TERM_PROGRAM": "WezTerm"}, NotifySequence.OSC777),
+        ({"TERM": "xterm-256color", "TERM_PROGRAM": "iTerm.app"}, NotifySequence.OSC9),
+        ({"TERM": "xterm-256color", "LC_TERMINAL": "iTerm2"}, NotifySequence.OSC9),
     ],
 )
-def test_the_terminal_is_known_by_its_variables(environment: dict[str, str], kind: Notify) -> None:
+def test_the_terminal_is_known_by_its_variables(
+    environment: dict[str, str], kind: NotifySequence
+) -> None:
     assert find_notification(environment) is kind
-    assert notification(Notify.AUTO, "a", environment) == notification(kind, "a", environment)
+    assert notification(NotifySequence.AUTO, "a", environment) == notification(
+        kind, "a", environment
+    )
 
 
 def test_what_each_kind_sends() -> None:
-    assert notification(Notify.OFF, "a", {"TERM": "xterm-kitty"}) == ""
-    assert notification(Notify.OSC9, "a b", {}) == f"\x1b]9;tfckpt-tui: a b{ST}"
-    assert notification(Notify.OSC777, "a b", {}) == f"\x1b]777;notify;tfckpt-tui;a b{ST}"
-    assert notification(Notify.OSC99, "a b", {}) == (
+    assert notification(NotifySequence.OFF, "a", {"TERM": "xterm-kitty"}) == ""
+    assert notification(NotifySequence.OSC9, "a b", {}) == f"\x1b]9;tfckpt-tui: a b{ST}"
+    assert notification(NotifySequence.OSC777, "a b", {}) == f"\x1b]777;notify;tfckpt-tui;a b{ST}"
+    assert notification(NotifySequence.OSC99, "a b", {}) == (
         f"\x1b]99;i=tfckpt:d=0:p=title;tfckpt-tui{ST}\x1b]99;i=tfckpt:d=1:p=body;a b{ST}"
     )
 
 
 def test_tmux_passes_it_on() -> None:
-    sent = notification(Notify.OSC9, "a", {"TMUX": "/tmp/tmux"})
+    sent = notification(NotifySequence.OSC9, "a", {"TMUX": "/tmp/tmux"})
     assert sent == f"\x1bPtmux;\x1b\x1b]9;tfckpt-tui: a\x1b{ST}{ST}"
 
 
-@pytest.mark.parametrize("kind", [Notify.OSC9, Notify.OSC777])
+@pytest.mark.parametrize("kind", [NotifySequence.OSC9, NotifySequence.OSC777])
 @given(text=st.one_of(st.text(), st.text(alphabet=HOSTILE)))
-def test_no_text_ends_it_early_or_begins_a_field(kind: Notify, text: str) -> None:
+def test_no_text_ends_it_early_or_begins_a_field(kind: NotifySequence, text: str) -> None:
     without = notification(kind, "", {})
     sent = notification(kind, text, {})
     said = sent.removeprefix(without.removesuffix(ST)).removesuffix(ST)
@@ -73,8 +77,8 @@ def test_a_real_tmux_passes_it_to_the_terminal_outside(tmp_path: object) -> None
 
     code = (
         "import os, sys, time; from tfckpt_tui.app.terminal_notification import *; "
-        "sys.stdout.write(notification(Notify.OSC777, 'ab', os.environ)); sys.stdout.flush(); "
-        "time.sleep(600)"
+        "sys.stdout.write(notification(NotifySequence.OSC777, 'ab', os.environ)); "
+        "sys.stdout.flush(); time.sleep(600)"
     )
     socket = f"{tmp_path}/tmux"
     inside = f'{sys.executable} -c "{code}"'

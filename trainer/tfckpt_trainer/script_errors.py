@@ -55,7 +55,7 @@ _KERAS_ARGUMENTS = re.compile(r"^\s*Arguments received by .*\):$")
 
 
 @dataclass(frozen=True)
-class Line:
+class ScriptLine:
     """A line of a Python file.
 
     Attributes:
@@ -100,7 +100,7 @@ class ScriptError:
         message: Type and message of the error, in one line.
     """
 
-    line: Line | None
+    line: ScriptLine | None
     message: str
 
     def __str__(self) -> str:
@@ -114,7 +114,7 @@ def describe_script_error(error: BaseException) -> ScriptError:
     return described if line is None else replace(described, line=replace(line, text=line.source))
 
 
-def _describe(kind: str, stack: Sequence[Line], text: str) -> ScriptError:
+def _describe(kind: str, stack: Sequence[ScriptLine], text: str) -> ScriptError:
     inner, message = split_message(text)
     # The stack in a message is of the operation, which Python's stack does not show.
     lines = [line for line in [*stack, *inner] if line.is_of_script]
@@ -139,7 +139,7 @@ def find_script_error(log: Sequence[str]) -> ScriptError | None:
     return _describe(kind["name"], split_message("\n".join(stack))[0], "\n".join(message))
 
 
-def find_crash_line(log: Sequence[str]) -> Line | None:
+def find_crash_line(log: Sequence[str]) -> ScriptLine | None:
     """Returns where the script was when a signal ended it, by what `faulthandler` wrote.
 
     Args:
@@ -151,17 +151,19 @@ def find_crash_line(log: Sequence[str]) -> Line | None:
     frames = takewhile(bool, map(_CRASH_FRAME.match, log[starts[-1] + 1 :]))
     # The innermost comes first.
     lines = (
-        Line(frame["file"], int(frame["line"]), frame["function"]) for frame in frames if frame
+        ScriptLine(frame["file"], int(frame["line"]), frame["function"])
+        for frame in frames
+        if frame
     )
     return next((line for line in lines if line.is_of_script), None)
 
 
-def split_message(text: str) -> tuple[list[Line], str]:
+def split_message(text: str) -> tuple[list[ScriptLine], str]:
     """Splits a message into the stack within it, outermost line first, and the rest in one line.
 
     A message that has nothing else is returned whole.
     """
-    lines: list[Line] = []
+    lines: list[ScriptLine] = []
     kept: list[str] = []
     nodes = 0
     for part, source in _with_source(text.splitlines()):
@@ -169,7 +171,7 @@ def split_message(text: str) -> tuple[list[Line], str]:
         nodes += part.startswith("Detected at node")
         if frame is not None:
             # If several operations failed, the first is the cause.
-            line = Line(frame["file"], int(frame["line"]), frame["function"] or "", source)
+            line = ScriptLine(frame["file"], int(frame["line"]), frame["function"] or "", source)
             lines += [line] if nodes <= 1 else []
         elif _KERAS_ARGUMENTS.match(part):
             break
@@ -207,8 +209,8 @@ def _text_of(error: BaseException) -> str:
         return ""
 
 
-def _lines_of(trace: TracebackType | None) -> list[Line]:
+def _lines_of(trace: TracebackType | None) -> list[ScriptLine]:
     return [
-        Line(frame.f_code.co_filename, number, frame.f_code.co_name)
+        ScriptLine(frame.f_code.co_filename, number, frame.f_code.co_name)
         for frame, number in traceback.walk_tb(trace)
     ]

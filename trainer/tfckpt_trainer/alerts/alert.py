@@ -39,7 +39,7 @@ _MOST_DETAILS = 32_000
 _SLACK_CODES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
-class Alert(msgspec.Struct, frozen=True, kw_only=True):
+class AlertMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One alert; all its text is cleaned.
 
     Attributes:
@@ -71,7 +71,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     is_test: bool = False
 
 
-def make_alert(run: RunDirectory, entry: EventEntry, *, is_test: bool = False) -> Alert:
+def make_alert(run: RunDirectory, entry: EventEntry, *, is_test: bool = False) -> AlertMessage:
     """Returns the alert of an event."""
     known = f"{run.root}\n{entry.at!r}\n{entry.kind}\n{entry.message}"
     try:
@@ -79,7 +79,7 @@ def make_alert(run: RunDirectory, entry: EventEntry, *, is_test: bool = False) -
         is_small = len(json.dumps(details)) <= _MOST_DETAILS
     except RecursionError:
         is_small = False
-    return Alert(
+    return AlertMessage(
         id=hashlib.sha256(known.encode(errors="replace")).hexdigest()[:16],
         kind=entry.kind,
         message=clean(entry.message),
@@ -95,12 +95,12 @@ def make_alert(run: RunDirectory, entry: EventEntry, *, is_test: bool = False) -
     )
 
 
-def json_body(alert: Alert) -> bytes:
+def json_body(alert: AlertMessage) -> bytes:
     """Returns an alert as one line of JSON."""
     return msgspec.json.encode(alert) + b"\n"
 
 
-def slack_body(alert: Alert) -> bytes:
+def slack_body(alert: AlertMessage) -> bytes:
     """Returns a message of Slack; its text cannot mention anybody or hide a link."""
     what = "test of an alert" if alert.is_test else alert.kind.value
     step = f" (step {alert.step:,})" if alert.step is not None else ""

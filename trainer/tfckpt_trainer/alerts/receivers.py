@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Protocol
 
-from tfckpt_trainer.alerts.alert import Alert, json_body
+from tfckpt_trainer.alerts.alert import AlertMessage, json_body
 from tfckpt_trainer.alerts.delivery import Delivery
 from tfckpt_trainer.exit_statuses import exit_words
 from tfckpt_trainer.rundir.run_config import AlertSettings, CommandSettings
@@ -26,7 +26,7 @@ class Receiver(Protocol):
         """Names it in messages; holds no secret."""
         ...
 
-    def deliver(self, alert: Alert) -> Delivery:
+    def deliver(self, alert: AlertMessage) -> Delivery:
         """Sends one alert. Takes as long as its timeouts and retries allow; raises nothing."""
         ...
 
@@ -61,7 +61,7 @@ class CommandReceiver:
         """The program, without arguments: they may be secret."""
         return f"command {PurePath(self.settings.arguments[0]).name}"
 
-    def deliver(self, alert: Alert) -> Delivery:
+    def deliver(self, alert: AlertMessage) -> Delivery:
         """Runs the command; it and what it started are killed after its time limit."""
         began = time.monotonic()
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from tfckpt_trainer.alerts.alert import ALERT_KINDS, BY_ALERTS, Alert, make_alert
+from tfckpt_trainer.alerts.alert import ALERT_KINDS, BY_ALERTS, AlertMessage, make_alert
 from tfckpt_trainer.alerts.delivery import Delivery
 from tfckpt_trainer.alerts.receivers import Receiver, make_receivers
 from tfckpt_trainer.counts import count, noun
@@ -164,7 +164,7 @@ class _Channel:
     def __init__(self, receiver: Receiver, note: Note) -> None:
         self._receiver = receiver
         self._note = note
-        self._waiting: queue.SimpleQueue[Alert | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[AlertMessage | None] = queue.SimpleQueue()
         self._counting = threading.Lock()
         self._unsent = 0
         self._is_closed = False
@@ -172,7 +172,7 @@ class _Channel:
         self._thread = threading.Thread(target=self._work, name="tfckpt-receiver", daemon=True)
         self._thread.start()
 
-    def put(self, alert: Alert) -> None:
+    def put(self, alert: AlertMessage) -> None:
         """Has an alert sent; drops it if too many wait."""
         if self._waiting.qsize() >= MOST_WAITING:
             self._failed(f"{count(MOST_WAITING, 'alert')} wait for it, and others are dropped")

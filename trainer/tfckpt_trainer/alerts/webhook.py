@@ -16,7 +16,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from tfckpt_trainer.alerts.alert import Alert, json_body, slack_body
+from tfckpt_trainer.alerts.alert import AlertMessage, json_body, slack_body
 from tfckpt_trainer.alerts.delivery import Delivery
 from tfckpt_trainer.clean_text import clean
 from tfckpt_trainer.errors import UsageError
@@ -72,7 +72,7 @@ class WebhookReceiver:
         shown = f"${settings.url_env}" if settings.url_env else urlsplit(settings.url).hostname
         self.name = f"webhook {shown}"
 
-    def deliver(self, alert: Alert) -> Delivery:
+    def deliver(self, alert: AlertMessage) -> Delivery:
         """Posts an alert; repeats that if the server fails or does not answer."""
         began = self._clock()
         tries, status = 0, None

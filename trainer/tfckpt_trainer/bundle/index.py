@@ -15,7 +15,7 @@ import msgspec
 from tfckpt_trainer.bundle.checksum import unmask
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES
 from tfckpt_trainer.bundle.slices import Slice, decode_slice_key, parse_slice, slice_key
-from tfckpt_trainer.bundle.table import Table
+from tfckpt_trainer.bundle.table import IndexTable
 from tfckpt_trainer.bundle.wire import (
     BYTES,
     FIXED32,
@@ -144,7 +144,7 @@ class IndexReader:
         first_name: The name of the first tensor; empty without tensors.
     """
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: IndexTable) -> None:
         """Reads the header.
 
         Raises:
@@ -169,7 +169,7 @@ class IndexReader:
             BundleError: The index is damaged.
             FileNotFoundError: There is no index.
         """
-        table = Table(path, content)
+        table = IndexTable(path, content)
         table.check()
         return cls(table)
 
@@ -216,10 +216,10 @@ def read_index(prefix: Path) -> Index:
         BundleError: The index is damaged, or TensorFlow cannot have written it.
         FileNotFoundError: There is no index.
     """
-    return IndexReader(Table(index_path(prefix))).read()
+    return IndexReader(IndexTable(index_path(prefix))).read()
 
 
-def _read_header(table: Table, entries: Iterator[tuple[bytes, bytes]]) -> int:
+def _read_header(table: IndexTable, entries: Iterator[tuple[bytes, bytes]]) -> int:
     """Reads the header, which is the first entry, and returns the number of data files."""
     key, value = next(entries, (None, b""))
     if key != b"":
@@ -230,7 +230,7 @@ def _read_header(table: Table, entries: Iterator[tuple[bytes, bytes]]) -> int:
         raise _refusal(table, key, "header", error) from error
 
 
-def _refusal(table: Table, key: bytes, name: str, error: WireError) -> BundleError:
+def _refusal(table: IndexTable, key: bytes, name: str, error: WireError) -> BundleError:
     if isinstance(error, UnsupportedError):
         # Its place tells nothing: it is no damage.
         return UnsupportedBundleError(table.name, None, f"{name} {error}" if key else str(error))

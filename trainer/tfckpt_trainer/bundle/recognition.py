@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tfckpt_trainer.bundle.index import HEADER
 from tfckpt_trainer.bundle.links import open_inside
-from tfckpt_trainer.bundle.table import Table
+from tfckpt_trainer.bundle.table import IndexTable
 from tfckpt_trainer.bundle.wire import WireError, read_varint, typed_fields
 from tfckpt_trainer.errors import BundleError, DamagedFileError
 
@@ -103,7 +103,7 @@ def is_of_cache(name: bytes) -> bool:
 def _has_no_tensor(path: Path) -> bool:
     """Whether a bundle has nothing but its header: a cache of no elements. Each save has more."""
     with suppress(BundleError):
-        return sum(1 for _ in islice(Table(path).entries(), 2)) == 1
+        return sum(1 for _ in islice(IndexTable(path).entries(), 2)) == 1
     return False
 
 
@@ -125,7 +125,7 @@ def _name_in_table(path: Path) -> bytes | None:
     """Returns the first name of a table after its header; None if there is none."""
     name = None
     with suppress(BundleError):
-        entries = Table(path).entries()
+        entries = IndexTable(path).entries()
         key, value = next(entries, (None, b""))
         if key == b"" and _is_header(value):
             name = b""

@@ -90,7 +90,7 @@ def _check_end(name: str, size: int, end: bytes) -> None:
         raise BundleError(name, size - 8, problem)
 
 
-class Table:
+class IndexTable:
     """An index file in memory.
 
     Raises:

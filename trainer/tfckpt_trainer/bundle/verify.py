@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tfckpt_trainer.bundle.analysis.contents import read_contents
-from tfckpt_trainer.bundle.analysis.finite import FiniteScan, NotFinite, merge_parts
+from tfckpt_trainer.bundle.analysis.finite import FiniteScan, NonFiniteValues, merge_parts
 from tfckpt_trainer.bundle.checksum import combine, crc32c
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES
 from tfckpt_trainer.bundle.index import Index, IndexReader, TensorEntry, index_path, shard_path
@@ -30,7 +30,7 @@ from tfckpt_trainer.bundle.structure import (
     graph_findings,
     structure_findings,
 )
-from tfckpt_trainer.bundle.table import Table
+from tfckpt_trainer.bundle.table import IndexTable
 from tfckpt_trainer.bundle.tensor_checksums import compute_checksum
 from tfckpt_trainer.errors import BundleError, UnsupportedBundleError
 from tfckpt_trainer.priority import lower_priority
@@ -68,7 +68,7 @@ class Verification(msgspec.Struct, frozen=True):
     tensors: int = 0
     bytes: int = 0
     file_checksums: Mapping[str, int] = {}
-    not_finite: tuple[NotFinite, ...] = ()
+    not_finite: tuple[NonFiniteValues, ...] = ()
     complete: bool = True
 
     @property
@@ -105,7 +105,7 @@ def verify(
     """
     path = index_path(prefix)
     try:
-        table = Table(path)
+        table = IndexTable(path)
         index = IndexReader(table).read()
         unused, content = table.unused_damage(), table.content
     except FileNotFoundError:
@@ -266,7 +266,7 @@ class _Checks:
         self._parts = {entry: part for (_, part), entry in index.parts.items()}
         self._findings: list[Finding] = []
         self._checksums: dict[str, int] = {}
-        self._not_finite: list[NotFinite] = []
+        self._not_finite: list[NonFiniteValues] = []
         self._tensors = set[str]()
         self._done = self._told = 0
         count = index.shard_count

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tfckpt_trainer.counts import count
-from tfckpt_trainer.exactness.step_differences import Difference, What
+from tfckpt_trainer.exactness.step_differences import StepDifference, What
 from tfckpt_trainer.rundir.records.check import CheckFacts, Pass, StateKind
 
 SHOWN_VALUES = 3
@@ -30,7 +30,7 @@ class Cause:
     advice: str
 
 
-def likely_cause(difference: Difference, *, in_place_exact: bool = False) -> Cause:
+def likely_cause(difference: StepDifference, *, in_place_exact: bool = False) -> Cause:
     """Returns the cause that fits a difference best.
 
     Args:
@@ -52,7 +52,7 @@ def likely_cause(difference: Difference, *, in_place_exact: bool = False) -> Cau
     return next((cause for cause in causes if cause is not None), _UNKNOWN)
 
 
-def _ended_early(difference: Difference) -> Cause:
+def _ended_early(difference: StepDifference) -> Cause:
     steps = max(1, difference.after_steps - 1)
     return Cause(
         "ended-early",
@@ -62,7 +62,7 @@ def _ended_early(difference: Difference) -> Cause:
     )
 
 
-def _not_passed(difference: Difference) -> Cause:
+def _not_passed(difference: StepDifference) -> Cause:
     name, kind = difference.name, difference.kind
     why = f"The {_words(kind)} {name} was not passed to TrainingRun, so no checkpoint holds it."
     if kind is StateKind.PYTHON_GENERATOR:
@@ -96,7 +96,7 @@ def _not_passed(difference: Difference) -> Cause:
     return Cause(identifier, why, advice)
 
 
-def _not_restored(difference: Difference) -> Cause:
+def _not_restored(difference: StepDifference) -> Cause:
     name, kind = difference.name, difference.kind
     if kind is StateKind.RANDOM_STATE:
         return Cause(
@@ -119,7 +119,7 @@ def _not_restored(difference: Difference) -> Cause:
     )
 
 
-def _input(difference: Difference) -> Cause:
+def _input(difference: StepDifference) -> Cause:
     causes = _known_input(difference)
     if causes:
         return causes[0]
@@ -142,7 +142,7 @@ def _input(difference: Difference) -> Cause:
     )
 
 
-def _known_input(difference: Difference) -> list[Cause]:
+def _known_input(difference: StepDifference) -> list[Cause]:
     """Returns what the trainer found in the dataset at its start, if it found anything."""
     facts = difference.facts
     if facts is None or not facts.input_causes:
@@ -151,14 +151,14 @@ def _known_input(difference: Difference) -> list[Cause]:
     return [Cause("stateful-map", why, " ".join(facts.input_remedies))]
 
 
-def _input_state(difference: Difference, _: CheckFacts) -> Cause | None:
+def _input_state(difference: StepDifference, _: CheckFacts) -> Cause | None:
     """The dataset may change variables: a tf.random.Generator, for example."""
     if difference.what is not What.STATE:
         return None
     return next(iter(_known_input(difference)), None)
 
 
-def _random_operations(_: Difference, facts: CheckFacts) -> Cause | None:
+def _random_operations(_: StepDifference, facts: CheckFacts) -> Cause | None:
     operations = [
         operation for operation in facts.step_operations if not operation.startswith(_PYTHON)
     ]
@@ -173,7 +173,7 @@ def _random_operations(_: Difference, facts: CheckFacts) -> Cause | None:
     )
 
 
-def _python_values(difference: Difference, _: CheckFacts) -> Cause | None:
+def _python_values(difference: StepDifference, _: CheckFacts) -> Cause | None:
     if not difference.values:
         return None
     name = difference.values[0][0]
@@ -186,14 +186,14 @@ def _python_values(difference: Difference, _: CheckFacts) -> Cause | None:
     )
 
 
-def _changed(difference: Difference) -> str:
+def _changed(difference: StepDifference) -> str:
     return "; ".join(
         f"{name} was {before} at the save and is {after} after the restore"
         for name, before, after in difference.values[:SHOWN_VALUES]
     )
 
 
-def _learning_rate(difference: Difference, _: CheckFacts) -> Cause | None:
+def _learning_rate(difference: StepDifference, _: CheckFacts) -> Cause | None:
     if not difference.name.endswith("/learning_rate"):
         return None
     evidence = f": {_changed(difference)}" if difference.values else ""
@@ -205,7 +205,7 @@ def _learning_rate(difference: Difference, _: CheckFacts) -> Cause | None:
     )
 
 
-def _iterators(_: Difference, facts: CheckFacts) -> Cause | None:
+def _iterators(_: StepDifference, facts: CheckFacts) -> Cause | None:
     if not facts.iterators:
         return None
     name = facts.iterators[0]
@@ -218,7 +218,7 @@ def _iterators(_: Difference, facts: CheckFacts) -> Cause | None:
     )
 
 
-def _own_datasets(_: Difference, facts: CheckFacts) -> Cause | None:
+def _own_datasets(_: StepDifference, facts: CheckFacts) -> Cause | None:
     if facts.has_dataset or not facts.datasets:
         return None
     shown = " and ".join(facts.datasets[:SHOWN_VALUES])
@@ -231,7 +231,7 @@ def _own_datasets(_: Difference, facts: CheckFacts) -> Cause | None:
     )
 
 
-def _no_dataset(_: Difference, facts: CheckFacts) -> Cause | None:
+def _no_dataset(_: StepDifference, facts: CheckFacts) -> Cause | None:
     if facts.has_dataset or facts.iterators:
         return None
     return Cause(
@@ -243,7 +243,7 @@ def _no_dataset(_: Difference, facts: CheckFacts) -> Cause | None:
     )
 
 
-def _python_operations(_: Difference, facts: CheckFacts) -> Cause | None:
+def _python_operations(_: StepDifference, facts: CheckFacts) -> Cause | None:
     operations = [operation for operation in facts.step_operations if operation.startswith(_PYTHON)]
     if not operations:
         return None
@@ -255,7 +255,7 @@ def _python_operations(_: Difference, facts: CheckFacts) -> Cause | None:
     )
 
 
-def _parameter_servers(_: Difference, facts: CheckFacts) -> Cause | None:
+def _parameter_servers(_: StepDifference, facts: CheckFacts) -> Cause | None:
     if facts.strategy != "ParameterServerStrategy" or facts.replicas == 1:
         return None
     return Cause(
@@ -266,7 +266,7 @@ def _parameter_servers(_: Difference, facts: CheckFacts) -> Cause | None:
     )
 
 
-def _gpu(_: Difference, facts: CheckFacts) -> Cause | None:
+def _gpu(_: StepDifference, facts: CheckFacts) -> Cause | None:
     if not facts.gpus or facts.deterministic:
         return None
     return Cause(
@@ -278,7 +278,7 @@ def _gpu(_: Difference, facts: CheckFacts) -> Cause | None:
     )
 
 
-def _threads(_: Difference, facts: CheckFacts) -> Cause | None:
+def _threads(_: StepDifference, facts: CheckFacts) -> Cause | None:
     if facts.threads == 1 or facts.deterministic:
         return None
     return Cause(
@@ -290,7 +290,7 @@ def _threads(_: Difference, facts: CheckFacts) -> Cause | None:
 
 
 # What names an operation or an object of the script comes before what only may matter.
-_RULES: tuple[Callable[[Difference, CheckFacts], Cause | None], ...] = (
+_RULES: tuple[Callable[[StepDifference, CheckFacts], Cause | None], ...] = (
     _random_operations,
     _learning_rate,
     _iterators,

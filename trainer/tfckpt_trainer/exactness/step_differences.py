@@ -25,7 +25,7 @@ class What(StrEnum):
 
 
 @dataclass(frozen=True)
-class Difference:
+class StepDifference:
     """The first thing of a pass that differs from the first pass.
 
     Attributes:
@@ -63,7 +63,7 @@ class Difference:
         return self.name.endswith(("/learning_rate", "/seed_generator_state"))
 
 
-def first_difference(traces: Mapping[int, Trace], phase: Pass) -> Difference | None:
+def first_difference(traces: Mapping[int, Trace], phase: Pass) -> StepDifference | None:
     """Returns the first thing in which a repeated pass differs, on any worker.
 
     Differences of one step are ordered: state that was not passed, other state, input, metrics.
@@ -97,7 +97,7 @@ def first_difference(traces: Mapping[int, Trace], phase: Pass) -> Difference | N
     return None
 
 
-def describe_difference(difference: Difference) -> str:
+def describe_difference(difference: StepDifference) -> str:
     """Returns what differs, on which worker and at which step, as a sentence."""
     where = f"on worker {difference.worker}, "
     if difference.after_steps == 0:
@@ -125,7 +125,7 @@ def steps_compared(traces: Mapping[int, Trace], phase: Pass) -> int:
     return min(counts, default=0)
 
 
-def urgency(difference: Difference) -> int:
+def urgency(difference: StepDifference) -> int:
     """Orders the differences of one step by how well they explain the others."""
     if difference.what is What.STATE and not difference.passed:
         return 0
@@ -136,13 +136,13 @@ def urgency(difference: Difference) -> int:
 
 def _differences_at(
     trace: Trace, worker: int, phase: Pass, step: int, saved: int
-) -> Iterator[Difference]:
+) -> Iterator[StepDifference]:
     first, again = trace.get((Pass.FIRST, step)), trace.get((phase, step))
     if first is None:
         return
 
-    def difference(what: What, name: str = "") -> Difference:
-        return Difference(
+    def difference(what: What, name: str = "") -> StepDifference:
+        return StepDifference(
             phase=phase,
             what=what,
             name=name,

@@ -20,8 +20,8 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.export import (
     ExportFormat,
     ExportPhase,
-    ExportReport,
     ExportRequest,
+    ExportResult,
 )
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
 from tfckpt_trainer.rundir.storage.files import share_all_in
@@ -126,7 +126,7 @@ def export(
 
 def _run(
     run: RunDirectory, script: Script, directory: Path, request: ExportRequest
-) -> ExportReport:
+) -> ExportResult:
     place = directory / "request.json"
     store(place, request)
     environment = {
@@ -150,7 +150,7 @@ def _run(
         if process is not None:
             signal_group(process.pid, signal.SIGKILL)
             process.wait()
-    report = load_if_exists(directory / f"report-{request.phase.value}.json", ExportReport)
+    report = load_if_exists(directory / f"report-{request.phase.value}.json", ExportResult)
     if report is None:
         lines = last_lines(log, ERROR_LINES) or ["nothing"]
         cause = find_script_error(lines) or f"it last printed {lines[-1]!r}"

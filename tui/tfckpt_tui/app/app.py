@@ -25,7 +25,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.errors import ExitCode, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app import dialogs, screens
-from tfckpt_tui.app.actions.action import Action
+from tfckpt_tui.app.actions.action import AppAction
 from tfckpt_tui.app.actions.own_actions import own_actions
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.dashboard import DashboardScreen
@@ -33,7 +33,7 @@ from tfckpt_tui.app.job_app import JobApp
 from tfckpt_tui.app.protocols import ShowsFailures, ShowsSnapshots, ShowsVerifications
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.charting.choices import ChartChoices, kept_choices
-from tfckpt_tui.formats.sort_order import Listing
+from tfckpt_tui.formats.sort_order import ListOrder
 from tfckpt_tui.formats.text import clean_message
 from tfckpt_tui.monitor.background_verifier import BackgroundVerifier, VerificationOutcome
 from tfckpt_tui.monitor.own_actions import ActionQueue, ActionRun
@@ -153,7 +153,7 @@ class TfckptApp(JobApp[int]):
         poll: float | None = None,
         monitor: SnapshotSource | None = None,
         config: Config | None = None,
-        listing: Listing | None = None,
+        listing: ListOrder | None = None,
         charts: ChartChoices | None = None,
         from_list: bool = False,
     ) -> None:
@@ -174,7 +174,7 @@ class TfckptApp(JobApp[int]):
         self.read_only = read_only
         self.newest: NewestRows | None = None
         self.snapshot: RunSnapshot | None = None
-        self.listing = listing or Listing()
+        self.listing = listing or ListOrder()
         self._monitor: SnapshotSource = Monitor(run, poll) if monitor is None else monitor
         self._own_actions = own_actions(self.config.actions)
         self.own_actions = ActionQueue(run, self._post_action, read_only=read_only)
@@ -195,7 +195,7 @@ class TfckptApp(JobApp[int]):
     # -- start and end -------------------------------------------------------------------------
 
     @property
-    def actions(self) -> Sequence[Action]:
+    def actions(self) -> Sequence[AppAction]:
         """All actions of the dashboard."""
         return (*self.dashboard_type.ACTIONS, *self._own_actions)
 

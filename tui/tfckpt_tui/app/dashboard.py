@@ -21,7 +21,7 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.actions import views
-from tfckpt_tui.app.actions.action import Action, Reason
+from tfckpt_tui.app.actions.action import AppAction, Reason
 from tfckpt_tui.app.actions.table import ACTIONS
 from tfckpt_tui.app.base_app import NOT_NOW
 from tfckpt_tui.app.dashboard_panes import DashboardPanes
@@ -32,7 +32,7 @@ from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.checkpoint_columns import checkpoint_path, copied_row
 from tfckpt_tui.formats.checkpoint_filter import parse_filter
-from tfckpt_tui.formats.sort_order import Listing
+from tfckpt_tui.formats.sort_order import ListOrder
 from tfckpt_tui.formats.text import clean, clean_message
 from tfckpt_tui.monitor.background_verifier import VerificationOutcome
 from tfckpt_tui.monitor.snapshot import NewestRows, RunSnapshot, differs_only_in_time
@@ -46,7 +46,7 @@ _AGE_ERROR_SECONDS, _OLD_AGE_ERROR_SECONDS = 1.0, 10.0
 _OLD_SECONDS = 300.0
 
 
-def bindings_of(actions: Iterable[Action]) -> list[BindingType]:
+def bindings_of(actions: Iterable[AppAction]) -> list[BindingType]:
     """Returns the key bindings of the actions that have a key."""
     return [
         Binding(
@@ -78,7 +78,7 @@ class DashboardScreen(Screen[None]):
         snapshot: The newest snapshot; None before the first one.
     """
 
-    ACTIONS: ClassVar[Sequence[Action]] = ACTIONS
+    ACTIONS: ClassVar[Sequence[AppAction]] = ACTIONS
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings_of(ACTIONS),
         Binding("f1", "perform('help')", show=False),
@@ -89,7 +89,7 @@ class DashboardScreen(Screen[None]):
     panes = getters.query_one(DashboardPanes)
 
     def __init__(
-        self, run: RunDirectory, *, read_only: bool, own_actions: Sequence[Action] = ()
+        self, run: RunDirectory, *, read_only: bool, own_actions: Sequence[AppAction] = ()
     ) -> None:
         """Makes the screen.
 
@@ -240,7 +240,7 @@ class DashboardScreen(Screen[None]):
         reason = self._reason(self._action(name), self.selection)
         return reason.in_app(self.run_app.key_of) if isinstance(reason, Advice) else reason
 
-    def _reason(self, action: Action, selection: Selection) -> Reason:
+    def _reason(self, action: AppAction, selection: Selection) -> Reason:
         if action.changes_run and is_too_small(self.size):
             least = f"{SMALLEST.width}×{SMALLEST.height}"
             return f"This terminal does not show what that does. Make it {least} or larger."
@@ -258,12 +258,12 @@ class DashboardScreen(Screen[None]):
         """Whether an action is available for this checkpoint."""
         return not self._reason(self._action(name), _only(checkpoint))
 
-    def available_actions(self) -> list[Action]:
+    def available_actions(self) -> list[AppAction]:
         """Returns the actions that can be performed now, in the order of the help."""
         selection = self.selection
         return [action for action in self._actions if not self._reason(action, selection)]
 
-    def _action(self, name: str) -> Action:
+    def _action(self, name: str) -> AppAction:
         return next(action for action in self._actions if action.name == name)
 
     def action_dismiss_next(self) -> None:
@@ -365,7 +365,7 @@ class DashboardScreen(Screen[None]):
 
     # -- the filter --------------------------------------------------------------------------
 
-    def _list_as(self, listing: Listing) -> None:
+    def _list_as(self, listing: ListOrder) -> None:
         """Lists the checkpoints as in an earlier session."""
         self.panes.history.restore_order(listing.order)
         if not self._filter_by(listing.filter):
@@ -427,7 +427,7 @@ class DashboardScreen(Screen[None]):
             else:
                 self._verification_timer.pause()
 
-    def _label(self, action: Action) -> str:
+    def _label(self, action: AppAction) -> str:
         if action.name == "detach" and self.run_app.from_list:
             return "runs"
         return action.label_for(self.snapshot, self.selection)

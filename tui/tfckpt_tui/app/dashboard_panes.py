@@ -19,7 +19,7 @@ from tfckpt_tui.app.widgets.base.dashboard_layout import (
 )
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.pane import Pane
-from tfckpt_tui.app.widgets.base.styled_text import Line, line, shorten
+from tfckpt_tui.app.widgets.base.styled_text import StyledLine, line, shorten
 from tfckpt_tui.app.widgets.charts.chart import Chart
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.app.widgets.run.events import Events
@@ -39,7 +39,7 @@ class TooSmall(Pane):
 
     boxed = False
 
-    def body(self, width: int, height: int) -> Sequence[Line]:
+    def body(self, width: int, height: int) -> Sequence[StyledLine]:
         """Returns the message, the most important line first."""
         words = (
             f"This terminal is {self.size.width}×{self.size.height}.",
@@ -50,7 +50,7 @@ class TooSmall(Pane):
             line((shorten(text, width), "value" if i else "warn")) for i, text in enumerate(words)
         ]
         centred = [line((" " * max(0, (width - row.width) // 2), ""), *row.spans) for row in shown]
-        return [Line()] * max(0, (height - len(words)) // 2) + centred
+        return [StyledLine()] * max(0, (height - len(words)) // 2) + centred
 
 
 class DashboardPanes(Widget):

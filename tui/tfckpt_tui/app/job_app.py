@@ -11,7 +11,7 @@ from textual.keys import format_key
 from textual.message import Message
 
 from tfckpt_trainer.errors import TfckptError, describe_error
-from tfckpt_tui.app.actions.action import Action
+from tfckpt_tui.app.actions.action import AppAction
 from tfckpt_tui.app.actions.table import ACTIONS
 from tfckpt_tui.app.base_app import BaseApp, ResultT
 from tfckpt_tui.app.run_progress import RunProgress
@@ -72,7 +72,7 @@ class JobApp(BaseApp[ResultT]):
     # -- for subclasses ------------------------------------------------------------------------
 
     @property
-    def actions(self) -> Sequence[Action]:
+    def actions(self) -> Sequence[AppAction]:
         """All actions of the dashboard."""
         return ACTIONS
 

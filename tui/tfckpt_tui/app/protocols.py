@@ -16,7 +16,7 @@ from tfckpt_trainer.catalog.directory.version_one import VersionOne
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.run_progress import RunProgress
 from tfckpt_tui.charting.choices import ChartChoices
-from tfckpt_tui.formats.sort_order import Listing
+from tfckpt_tui.formats.sort_order import ListOrder
 from tfckpt_tui.monitor.background_verifier import BackgroundVerifier, VerificationOutcome
 from tfckpt_tui.monitor.own_actions import ActionQueue
 from tfckpt_tui.monitor.snapshot import NewestRows, RunSnapshot
@@ -184,7 +184,7 @@ class ActionApp(Protocol):
 class RunApp(ActionApp, Protocol):
     """The app of one run, as its screens use it."""
 
-    listing: Listing
+    listing: ListOrder
     runs_each_new: bool
     chart_choices: ChartChoices
     from_list: bool

@@ -45,9 +45,9 @@ from tfckpt_tui.formats.policy_input import parse_policy
 from tfckpt_tui.formats.text import clean, clean_message
 from tfckpt_tui.services.control.many import (
     ManyPlan,
-    Outcome,
     Planner,
     RunAnswer,
+    RunOutcome,
     RunPlan,
     carry_out,
     first_answers,
@@ -433,7 +433,7 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
         answer, answers = message.answer, self._answers
         if answers is not None and answers.take(answer):
             return
-        if answer.outcome is Outcome.FAILED:
+        if answer.outcome is RunOutcome.FAILED:
             what = f"{message.verb.lower()} {shorten_middle(clean(str(answer.root)), _NAME_WIDTH)}"
             self.job_failed(what, answer.words)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tfckpt_tui.formats.text import clean_message, cut
-from tfckpt_tui.settings.config import Notify
+from tfckpt_tui.settings.config import NotifySequence
 
 _LONGEST = 200
 """Cells of the text; longer ones are cut by the desktop in any case."""
@@ -13,30 +13,30 @@ _LONGEST = 200
 _TITLE = "tfckpt-tui"
 
 _KNOWN = (
-    ("TERM", "xterm-kitty", Notify.OSC99),
-    ("TERM", "xterm-ghostty", Notify.OSC777),
-    ("TERM", "foot", Notify.OSC777),
-    ("TERM_PROGRAM", "ghostty", Notify.OSC777),
-    ("TERM_PROGRAM", "WezTerm", Notify.OSC777),
-    ("TERM_PROGRAM", "iTerm.app", Notify.OSC9),
-    ("LC_TERMINAL", "iTerm2", Notify.OSC9),
-    ("KITTY_WINDOW_ID", "", Notify.OSC99),
-    ("GHOSTTY_RESOURCES_DIR", "", Notify.OSC777),
-    ("WEZTERM_PANE", "", Notify.OSC777),
-    ("ITERM_SESSION_ID", "", Notify.OSC9),
+    ("TERM", "xterm-kitty", NotifySequence.OSC99),
+    ("TERM", "xterm-ghostty", NotifySequence.OSC777),
+    ("TERM", "foot", NotifySequence.OSC777),
+    ("TERM_PROGRAM", "ghostty", NotifySequence.OSC777),
+    ("TERM_PROGRAM", "WezTerm", NotifySequence.OSC777),
+    ("TERM_PROGRAM", "iTerm.app", NotifySequence.OSC9),
+    ("LC_TERMINAL", "iTerm2", NotifySequence.OSC9),
+    ("KITTY_WINDOW_ID", "", NotifySequence.OSC99),
+    ("GHOSTTY_RESOURCES_DIR", "", NotifySequence.OSC777),
+    ("WEZTERM_PANE", "", NotifySequence.OSC777),
+    ("ITERM_SESSION_ID", "", NotifySequence.OSC9),
 )
 """Variables of terminals with the beginning of their value; the last ones remain within tmux."""
 
 
-def find_notification(environment: Mapping[str, str]) -> Notify:
+def find_notification(environment: Mapping[str, str]) -> NotifySequence:
     """Returns the kind of notification that the terminal shows; `off` if that is not known."""
     for variable, value, kind in _KNOWN:
         if variable in environment and environment[variable].startswith(value):
             return kind
-    return Notify.OFF
+    return NotifySequence.OFF
 
 
-def notification(kind: Notify, text: str, environment: Mapping[str, str]) -> str:
+def notification(kind: NotifySequence, text: str, environment: Mapping[str, str]) -> str:
     """Returns what a terminal has to be sent for a notification; empty for none.
 
     Args:
@@ -44,13 +44,16 @@ def notification(kind: Notify, text: str, environment: Mapping[str, str]) -> str
         text: What the notification says.
         environment: The variables of this process, which tell the terminal.
     """
-    kind = find_notification(environment) if kind is Notify.AUTO else kind
+    kind = find_notification(environment) if kind is NotifySequence.AUTO else kind
     # A semicolon would begin the next field.
     said = cut(clean_message(text).replace(";", ","), _LONGEST)
     commands = {
-        Notify.OSC9: [f"9;{_TITLE}: {said}"],
-        Notify.OSC777: [f"777;notify;{_TITLE};{said}"],
-        Notify.OSC99: [f"99;i=tfckpt:d=0:p=title;{_TITLE}", f"99;i=tfckpt:d=1:p=body;{said}"],
+        NotifySequence.OSC9: [f"9;{_TITLE}: {said}"],
+        NotifySequence.OSC777: [f"777;notify;{_TITLE};{said}"],
+        NotifySequence.OSC99: [
+            f"99;i=tfckpt:d=0:p=title;{_TITLE}",
+            f"99;i=tfckpt:d=1:p=body;{said}",
+        ],
     }
     sent = "".join(f"\x1b]{command}\x1b\\" for command in commands.get(kind, []))
     if sent and "TMUX" in environment:

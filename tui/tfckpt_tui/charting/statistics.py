@@ -11,7 +11,7 @@ from tfckpt_tui.charting.series import STEP, VALUE, Sample
 from tfckpt_tui.formats.units import finite
 
 
-class Statistics(msgspec.Struct, frozen=True):
+class Extremes(msgspec.Struct, frozen=True):
     """The extremes of values.
 
     Attributes:
@@ -37,7 +37,7 @@ class Statistics(msgspec.Struct, frozen=True):
         return low, high, int(self.last[STEP])
 
 
-def statistics_of(samples: Sequence[Sample]) -> Statistics | None:
+def statistics_of(samples: Sequence[Sample]) -> Extremes | None:
     """Returns the statistics of values; None without any.
 
     Args:
@@ -46,7 +46,7 @@ def statistics_of(samples: Sequence[Sample]) -> Statistics | None:
     known = [sample for sample in samples if math.isfinite(sample[VALUE])]
     if not samples:
         return None
-    return Statistics(
+    return Extremes(
         min(known, key=_value, default=None), max(known, key=_value, default=None), samples[-1]
     )
 

@@ -28,7 +28,7 @@ NOT_FINITE = "✗"
 """Mark of metrics that are NaN or infinite."""
 
 
-class Row(msgspec.Struct, frozen=True):
+class CheckpointRow(msgspec.Struct, frozen=True):
     """A checkpoint in a list.
 
     Attributes:
@@ -103,7 +103,7 @@ class NumberFilter(msgspec.Struct, frozen=True):
     field: str
     limit: str
     units: Units = PLAIN
-    value: Callable[[Row], float | None] | None = None
+    value: Callable[[CheckpointRow], float | None] | None = None
 
     @property
     def example(self) -> str:
@@ -180,7 +180,7 @@ class CheckpointColumn(msgspec.Struct, frozen=True, kw_only=True):
 
     key: str
     value: Callable[[Checkpoint], Any]
-    text: Callable[[Row], str] | None = None
+    text: Callable[[CheckpointRow], str] | None = None
     history: HistoryCell | None = None
     sort: Sort | None = None
     number_filter: NumberFilter | None = None
@@ -188,7 +188,7 @@ class CheckpointColumn(msgspec.Struct, frozen=True, kw_only=True):
     flag: str = ""
     copied: Callable[[Path, Checkpoint], str] | None = None
     ls: str = ""
-    ls_text: Callable[[Row], str] | None = None
+    ls_text: Callable[[CheckpointRow], str] | None = None
     json: JsonField | None = None
 
     @property
@@ -196,11 +196,11 @@ class CheckpointColumn(msgspec.Struct, frozen=True, kw_only=True):
         """Alignment of its cells: `<` left or `>` right."""
         return self.history.align if self.history is not None else "<"
 
-    def history_text(self, row: Row) -> str:
+    def history_text(self, row: CheckpointRow) -> str:
         """Returns the cell of the history, safe to show."""
         return clean(self._text(row))
 
-    def printed_text(self, row: Row) -> str:
+    def printed_text(self, row: CheckpointRow) -> str:
         """Returns the cell of `ls`, which is not cleaned."""
         return self._text(row) if self.ls_text is None else self.ls_text(row)
 
@@ -210,7 +210,7 @@ class CheckpointColumn(msgspec.Struct, frozen=True, kw_only=True):
         assert self.sort is not None
         return SortBy(self.sort.key or self.value, self.sort.descending)
 
-    def filter_number(self, row: Row) -> float | None:
+    def filter_number(self, row: CheckpointRow) -> float | None:
         """Returns the number that comparisons of the filter are about."""
         assert self.number_filter is not None
         if self.number_filter.value is not None:
@@ -218,7 +218,7 @@ class CheckpointColumn(msgspec.Struct, frozen=True, kw_only=True):
         value = self.value(row.checkpoint)
         return None if value is None else float(value)
 
-    def _text(self, row: Row) -> str:
+    def _text(self, row: CheckpointRow) -> str:
         if self.text is not None:
             return self.text(row)
         value = self.value(row.checkpoint)
@@ -261,7 +261,7 @@ def columns_with(metrics: Iterable[str]) -> tuple[CheckpointColumn, ...]:
 def _metric_column(name: str) -> CheckpointColumn:
     """Returns the column of one metric; it is left out if no checkpoint has that."""
 
-    def text(row: Row) -> str:
+    def text(row: CheckpointRow) -> str:
         return metric_text(row.checkpoint, name) if name in row.checkpoint.metrics else ""
 
     width = max(8, min(len(name), 16))
@@ -299,7 +299,7 @@ def _saved_at_text(checkpoint: Checkpoint) -> str:
         return ""
 
 
-def _age(row: Row) -> float:
+def _age(row: CheckpointRow) -> float:
     return max(0.0, row.now - row.checkpoint.saved_at)
 
 
@@ -327,7 +327,7 @@ def derivation_words(made: Derivation) -> str:
     return _made_words(made, sources)
 
 
-def _why_saved(row: Row) -> str:
+def _why_saved(row: CheckpointRow) -> str:
     """Returns the problem of a checkpoint, what it was made from, or why it was saved."""
     checkpoint = row.checkpoint
     made = checkpoint.derived
@@ -341,22 +341,22 @@ def _made_words(made: Derivation, sources: Iterable[str]) -> str:
     return f"{made.operation} of {names}" if names else made.operation
 
 
-def _loss(row: Row) -> str:
+def _loss(row: CheckpointRow) -> str:
     return metric_text(row.checkpoint, "loss") if "loss" in row.checkpoint.metrics else "–"
 
 
-def _all_metrics(row: Row) -> str:
+def _all_metrics(row: CheckpointRow) -> str:
     checkpoint = row.checkpoint
     shown = [f"{name}={metric_text(checkpoint, name)}" for name in checkpoint.metrics]
     return " ".join(filter(None, [*shown, not_finite_words(checkpoint)]))
 
 
-def _other_metrics(row: Row, elsewhere: AbstractSet[str] = frozenset()) -> str:
+def _other_metrics(row: CheckpointRow, elsewhere: AbstractSet[str] = frozenset()) -> str:
     names = sorted(row.checkpoint.metrics.keys() - {"loss"} - elsewhere)
     return "  ".join(f"{clean(name)} {metric_text(row.checkpoint, name)}" for name in names)
 
 
-def _others_not_finite(row: Row) -> str:
+def _others_not_finite(row: CheckpointRow) -> str:
     """Returns what else than the loss is not finite: metrics, and values that were read."""
     names = sorted(name for name in row.checkpoint.not_finite if name != "loss")
     if row.checkpoint.not_finite_tensors:

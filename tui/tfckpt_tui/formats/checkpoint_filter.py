@@ -24,7 +24,7 @@ import msgspec
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.errors import UsageError
 from tfckpt_tui.formats import checkpoint_columns
-from tfckpt_tui.formats.checkpoint_columns import PLAIN, CheckpointColumn, Row, Units
+from tfckpt_tui.formats.checkpoint_columns import PLAIN, CheckpointColumn, CheckpointRow, Units
 
 _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -38,7 +38,7 @@ _NUMBER = re.compile(
     r"(?P<digits>[-+]?[0-9][0-9_,]*(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?)(?P<unit>[A-Za-z]*)"
 )
 
-_Test = Callable[[Row], bool]
+_Test = Callable[[CheckpointRow], bool]
 
 
 class Filter(msgspec.Struct, frozen=True):
@@ -57,14 +57,16 @@ class Filter(msgspec.Struct, frozen=True):
             now: Time at which its age is measured, in seconds since the epoch.
             marked: Names of the marked checkpoints.
         """
-        row = Row(checkpoint, now, checkpoint.name in marked)
+        row = CheckpointRow(checkpoint, now, checkpoint.name in marked)
         return all(test(row) for test in self.tests)
 
     def choose(
         self, checkpoints: Iterable[Checkpoint], now: float, marked: Container[str]
     ) -> list[Checkpoint]:
         """Returns the checkpoints that match every word."""
-        rows = [Row(checkpoint, now, checkpoint.name in marked) for checkpoint in checkpoints]
+        rows = [
+            CheckpointRow(checkpoint, now, checkpoint.name in marked) for checkpoint in checkpoints
+        ]
         for test in self.tests:
             rows = list(filter(test, rows))
         return [row.checkpoint for row in rows]
@@ -169,7 +171,7 @@ def _parse_text(field: str, value: str) -> _Test:
     wanted = value.casefold()
     choices = column.text_filter.choices
 
-    def text_of(row: Row) -> str:
+    def text_of(row: CheckpointRow) -> str:
         text = column.value(row.checkpoint)
         return "" if text is None else str(text).casefold()
 
@@ -199,7 +201,7 @@ def _parse_comparison(
         example = declared.example if declared is not None else f"{field}>0.5"
         raise UsageError(f"{word!r} is not a valid comparison. Write it like this: {example}.")
 
-    def test(row: Row) -> bool:
+    def test(row: CheckpointRow) -> bool:
         metrics = row.checkpoint.metrics
         number = metrics.get(field) if column is None else column.filter_number(row)
         return number is not None and not math.isnan(number) and compare(number, limit)

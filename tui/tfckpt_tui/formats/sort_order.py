@@ -32,7 +32,7 @@ class Order(msgspec.Struct, frozen=True):
         return replace(self, descending=not self.descending)
 
 
-class Listing(msgspec.Struct, frozen=True):
+class ListOrder(msgspec.Struct, frozen=True):
     """How a user listed the rows: the text of the filter, and the order; None is its own."""
 
     filter: str = ""

@@ -19,7 +19,7 @@ from tfckpt_trainer.rundir.event_log import Tail
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_tui.formats import units
-from tfckpt_tui.formats.checkpoint_columns import COLUMNS, Row
+from tfckpt_tui.formats.checkpoint_columns import COLUMNS, CheckpointRow
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reading.checkpoint_reader import CheckpointReader, open_checkpoint
 from tfckpt_tui.reading.notebook import html_table
@@ -149,7 +149,7 @@ class RunReader:
 
     def _repr_html_(self) -> str:
         columns = [column for column in COLUMNS if column.ls]
-        shown = [Row(checkpoint, self._account.at) for checkpoint in self.checkpoints]
+        shown = [CheckpointRow(checkpoint, self._account.at) for checkpoint in self.checkpoints]
         rows = [[clean(column.printed_text(row)) for column in columns] for row in shown]
         header = [column.ls.lower() for column in columns]
         return html_table(f"{self.path}: {self._words()}", header, rows, _SHOWN)

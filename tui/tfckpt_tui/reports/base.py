@@ -13,7 +13,7 @@ SourceT = TypeVar("SourceT")
 RecordT = TypeVar("RecordT")
 
 
-class Records(Sequence[RecordT], Generic[SourceT, RecordT]):
+class LazyRecords(Sequence[RecordT], Generic[SourceT, RecordT]):
     """Records of a list that are made when they are printed: there may be very many."""
 
     def __init__(self, sources: Sequence[SourceT], make: Callable[[SourceT], RecordT]) -> None:
@@ -31,7 +31,7 @@ class Records(Sequence[RecordT], Generic[SourceT, RecordT]):
 
     def __getitem__(self, place: int | slice) -> RecordT | Sequence[RecordT]:
         if isinstance(place, slice):
-            return Records(self._sources[place], self._make)
+            return LazyRecords(self._sources[place], self._make)
         return self._make(self._sources[place])
 
 

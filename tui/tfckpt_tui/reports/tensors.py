@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from tfckpt_trainer.bundle.analysis.compare import Difference
+from tfckpt_trainer.bundle.analysis.compare import TensorDifference
 from tfckpt_trainer.bundle.analysis.contents import Role
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_tui.reports.base import Report
@@ -240,7 +240,7 @@ class ComparedTensor(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     path: str
-    difference: Difference
+    difference: TensorDifference
     unknown: bool
     dtype: tuple[str | None, str | None]
     shape: tuple[tuple[int, ...] | None, tuple[int, ...] | None]
@@ -265,7 +265,7 @@ class CompareReport(Report, frozen=True, kw_only=True):
     before: str
     after: str
     problems: tuple[str, ...]
-    counts: dict[Difference, int]
+    counts: dict[TensorDifference, int]
     tensors: tuple[ComparedTensor, ...]
     hyperparameters: dict[str, tuple[float | None, float | None]]
 

@@ -26,7 +26,7 @@ from tfckpt_tui.settings.own_actions import ActionSection, check_actions
 _SIZE_LIMIT = 1 << 20
 
 
-class Notify(StrEnum):
+class NotifySequence(StrEnum):
     """Notifications of terminals, by the number of their control sequence."""
 
     AUTO = "auto"
@@ -52,7 +52,7 @@ class AppSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     theme: str = "tfckpt-dark"
     poll: float | None = None
     bell: list[EventKind] = msgspec.field(default_factory=lambda: [EventKind.WORKER_LOST])
-    notify: Notify = Notify.AUTO
+    notify: NotifySequence = NotifySequence.AUTO
     columns: dict[str, bool] = {}
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tfckpt_trainer.bundle.tensors import Numbers
 
 
-class Difference(StrEnum):
+class TensorDifference(StrEnum):
     """How a tensor differs between two checkpoints."""
 
     ADDED = "added"
@@ -44,7 +44,7 @@ class TensorComparison:
     """
 
     name: str
-    difference: Difference
+    difference: TensorDifference
     before: TensorEntry | None
     after: TensorEntry | None
     unknown: bool = False
@@ -122,7 +122,7 @@ class ArrayComparison:
     """
 
     name: str
-    difference: Difference
+    difference: TensorDifference
     before: Array | None
     after: Array | None
     change: TensorChange | None = None
@@ -144,11 +144,11 @@ def compare_arrays(
     for name in sorted(before.keys() | after.keys()):
         old, new = before.get(name), after.get(name)
         if old is None or new is None:
-            kind = Difference.ADDED if old is None else Difference.REMOVED
+            kind = TensorDifference.ADDED if old is None else TensorDifference.REMOVED
         elif old.dtype != new.dtype:
-            kind = Difference.DTYPE
+            kind = TensorDifference.DTYPE
         elif old.shape != new.shape:
-            kind = Difference.SHAPE
+            kind = TensorDifference.SHAPE
         else:
             yield _values_compared(name, old, new)
             continue
@@ -165,8 +165,8 @@ def _values_compared(name: str, old: Array, new: Array) -> ArrayComparison:
             sums.add(to_double(left), to_double(right))
     except (TfckptError, OSError) as error:
         problem = describe_error(error)
-        return ArrayComparison(name, Difference.CHANGED, old, new, problem=problem)
-    kind = Difference.EQUAL if is_equal else Difference.CHANGED
+        return ArrayComparison(name, TensorDifference.CHANGED, old, new, problem=problem)
+    kind = TensorDifference.EQUAL if is_equal else TensorDifference.CHANGED
     return ArrayComparison(name, kind, old, new, sums.result(name))
 
 
@@ -174,16 +174,18 @@ def _compared(name: str, before: Index, after: Index) -> TensorComparison:
     old, new = before.entries.get(name), after.entries.get(name)
     if old is None or new is None:
         return TensorComparison(
-            name, Difference.ADDED if old is None else Difference.REMOVED, old, new
+            name, TensorDifference.ADDED if old is None else TensorDifference.REMOVED, old, new
         )
     if old.dtype != new.dtype:
-        return TensorComparison(name, Difference.DTYPE, old, new)
+        return TensorComparison(name, TensorDifference.DTYPE, old, new)
     if old.shape != new.shape:
-        return TensorComparison(name, Difference.SHAPE, old, new)
+        return TensorComparison(name, TensorDifference.SHAPE, old, new)
     if old.slices != new.slices:
-        return TensorComparison(name, Difference.CHANGED, old, new, unknown=True)
+        return TensorComparison(name, TensorDifference.CHANGED, old, new, unknown=True)
     equal = _checksums(before, old) == _checksums(after, new)
-    return TensorComparison(name, Difference.EQUAL if equal else Difference.CHANGED, old, new)
+    return TensorComparison(
+        name, TensorDifference.EQUAL if equal else TensorDifference.CHANGED, old, new
+    )
 
 
 def _checksums(index: Index, entry: TensorEntry) -> list[tuple[int, int]]:

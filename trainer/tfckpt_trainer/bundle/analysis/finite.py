@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class NotFinite(msgspec.Struct, frozen=True):
+class NonFiniteValues(msgspec.Struct, frozen=True):
     """A tensor with NaN or infinite elements.
 
     Attributes:
@@ -63,7 +63,7 @@ class FiniteScan:
             self._count(values, finite)
         self._seen += len(values)
 
-    def result(self) -> NotFinite | None:
+    def result(self) -> NonFiniteValues | None:
         """Returns the result, or None if every element is finite."""
         if self._first is None:
             return None
@@ -72,7 +72,7 @@ class FiniteScan:
         if self._part is not None:
             starts = (start for start, _ in self._part.extents)
             place = tuple(a + b for a, b in zip(place, starts, strict=True))
-        return NotFinite(self._entry.name, self._nan, self._infinite, self._seen, place)
+        return NonFiniteValues(self._entry.name, self._nan, self._infinite, self._seen, place)
 
     def _count(self, values: NDArray[np.generic], finite: NDArray[np.bool]) -> None:
         import numpy as np
@@ -84,13 +84,13 @@ class FiniteScan:
             self._first = self._seen + int(np.argmin(finite))
 
 
-def merge_parts(parts: Sequence[NotFinite], index: Index) -> tuple[NotFinite, ...]:
+def merge_parts(parts: Sequence[NonFiniteValues], index: Index) -> tuple[NonFiniteValues, ...]:
     """Merges the results of parts per tensor; returns the largest counts first."""
-    by_tensor: dict[str, NotFinite] = {}
+    by_tensor: dict[str, NonFiniteValues] = {}
     for part in parts:
         earlier = by_tensor.get(part.tensor)
         if earlier is not None:
-            part = NotFinite(
+            part = NonFiniteValues(
                 part.tensor,
                 earlier.nan + part.nan,
                 earlier.infinite + part.infinite,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class AverageSource:
+class WeightedCheckpoint:
     """A checkpoint to average, and its weight."""
 
     prefix: Path
@@ -32,7 +32,7 @@ def is_averaged(entry: TensorEntry) -> bool:
 
 
 def find_differences(
-    sources: Sequence[AverageSource], paths: Mapping[str, str] | None = None
+    sources: Sequence[WeightedCheckpoint], paths: Mapping[str, str] | None = None
 ) -> list[str]:
     """Returns a sentence for each numeric tensor that is not the same kind in all checkpoints.
 
@@ -55,7 +55,7 @@ def find_differences(
 
 def write_average(
     writer: BundleWriter,
-    sources: Sequence[AverageSource],
+    sources: Sequence[WeightedCheckpoint],
     on_read: Callable[[int], None] = lambda size: None,
 ) -> None:
     """Writes the weighted sum of every floating-point tensor, computed in double precision.
@@ -89,14 +89,14 @@ def _kind(entry: TensorEntry | None) -> str:
     return "missing" if entry is None else format_tensor(entry.dtype, entry.shape)
 
 
-def _is_equal_in_all(sources: Sequence[AverageSource], name: str) -> bool:
+def _is_equal_in_all(sources: Sequence[WeightedCheckpoint], name: str) -> bool:
     """Whether checksums tell that a tensor has the same value everywhere."""
     entries = [source.index.entries[name] for source in sources]
     return not any(entry.slices for entry in entries) and len({e.crc32c for e in entries}) == 1
 
 
 def _averaged_chunks(
-    sources: Sequence[AverageSource], entry: TensorEntry, on_read: Callable[[int], None]
+    sources: Sequence[WeightedCheckpoint], entry: TensorEntry, on_read: Callable[[int], None]
 ) -> Iterator[NDArray[Any]]:
     import numpy as np
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tfckpt_trainer.bundle.analysis.finite import NotFinite
+from tfckpt_trainer.bundle.analysis.finite import NonFiniteValues
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.verify import verify
@@ -92,7 +92,7 @@ def add_derived_checkpoint(
     shard_size: int | None = None,
     workers_of: CheckpointRecord | None = None,
     on_verified: Callable[[int, int], None] = lambda done, total: None,
-    on_not_finite: Callable[[Sequence[NotFinite]], None] = lambda tensors: None,
+    on_not_finite: Callable[[Sequence[NonFiniteValues]], None] = lambda tensors: None,
 ) -> CheckpointRecord:
     """Writes a new checkpoint, verifies it, and adds it with its record.
 

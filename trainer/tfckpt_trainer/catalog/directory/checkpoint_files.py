@@ -15,7 +15,12 @@ from sys import intern
 import msgspec
 
 from tfckpt_trainer.bundle.links import Link, stat_inside
-from tfckpt_trainer.catalog.directory.listing import FileFact, Identity, Listing, is_doubtful
+from tfckpt_trainer.catalog.directory.listing import (
+    DirectoryListing,
+    FileFact,
+    Identity,
+    is_doubtful,
+)
 from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY, look_into_temporary
 
 _INDEX, _META = ".index", ".meta"
@@ -200,7 +205,7 @@ def written_at(files: CheckpointFiles | None, aside: CheckpointFiles | None) -> 
 
 
 class FileScanner:
-    """Scans one directory repeatedly; see `Listing` for the cost.
+    """Scans one directory repeatedly; see `DirectoryListing` for the cost.
 
     Attributes:
         files: The files of every checkpoint, by its name.
@@ -221,9 +226,9 @@ class FileScanner:
         """
         self._directory = directory
         if only is None or entries is not None:
-            self._listing = Listing(directory, _relevant_place, only=entries)
+            self._listing = DirectoryListing(directory, _relevant_place, only=entries)
         else:
-            self._listing = Listing(
+            self._listing = DirectoryListing(
                 directory,
                 lambda name: place_in(name) if owner_of(name) in only else None,
                 is_kept=lambda name: any(start in only for start in _starts(name)),

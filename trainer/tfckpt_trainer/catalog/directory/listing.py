@@ -184,7 +184,7 @@ _NAMES = re.compile("[^/]+")
 PlaceT = TypeVar("PlaceT")
 
 
-class Listing(Generic[PlaceT]):
+class DirectoryListing(Generic[PlaceT]):
     """The entries of one directory; tells which of them may have changed.
 
     The caller keeps the facts of regular files: there may be hundreds of thousands.

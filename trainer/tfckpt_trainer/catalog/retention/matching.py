@@ -72,7 +72,7 @@ class Checksums:
             return None
 
 
-class Match:
+class ManifestMatch:
     """Compares files with the manifest of one checkpoint.
 
     Args:

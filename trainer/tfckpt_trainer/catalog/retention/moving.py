@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tfckpt_trainer.catalog.directory.pins import is_pinned
-from tfckpt_trainer.catalog.retention.matching import Match
+from tfckpt_trainer.catalog.retention.matching import ManifestMatch
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint
@@ -23,7 +23,7 @@ _INDEX = ".index"
 
 def is_unchanged(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) -> bool:
     """Whether every file is in its place, with the same size and time."""
-    match = Match(run, place, trashed)
+    match = ManifestMatch(run, place, trashed)
     return all(match.is_unchanged(run.root / name, name) for name in trashed.files)
 
 
@@ -51,7 +51,7 @@ def trash_files(
     moves = _Moves(run.root, place)
     for files in (_indexes, _others):
         for trashed in checkpoints:
-            match = Match(run, place, trashed)
+            match = ManifestMatch(run, place, trashed)
             for name in files(trashed):
                 if heed_pins:
                     _refuse_pinned(run, place, trashed)
@@ -120,7 +120,7 @@ class _Moves:
         self._place = place
         self._changed: set[Path] = set()
 
-    def trash_files(self, name: str, match: Match, *, strict: bool) -> bool:
+    def trash_files(self, name: str, match: ManifestMatch, *, strict: bool) -> bool:
         """Moves a file to the trash; returns whether the planned file is there."""
         source, target = self._root / name, self._place / name
         is_it = match.is_unchanged if strict else match.is_same_file

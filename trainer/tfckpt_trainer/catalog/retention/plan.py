@@ -21,7 +21,7 @@ from tfckpt_trainer.errors import UnknownCheckpointError, UsageError
 from tfckpt_trainer.script_objects import name_of
 
 
-class Decision(NamedTuple):
+class RetentionDecision(NamedTuple):
     """Whether one checkpoint stays, and why."""
 
     checkpoint: Checkpoint
@@ -30,7 +30,7 @@ class Decision(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class RetentionPlan:
     """What a prune would delete.
 
     Attributes:
@@ -43,15 +43,15 @@ class Plan:
     kept: Mapping[str, str]
     reasons: Mapping[str, str]
 
-    def decision(self, checkpoint: Checkpoint) -> Decision:
+    def decision(self, checkpoint: Checkpoint) -> RetentionDecision:
         """Returns what the plan says about a checkpoint."""
         name = checkpoint.name
         if name in self.kept:
-            return Decision(checkpoint, True, self.kept[name])
-        return Decision(checkpoint, False, self.reasons.get(name, "no rule keeps it"))
+            return RetentionDecision(checkpoint, True, self.kept[name])
+        return RetentionDecision(checkpoint, False, self.reasons.get(name, "no rule keeps it"))
 
     @property
-    def decisions(self) -> list[Decision]:
+    def decisions(self) -> list[RetentionDecision]:
         """The decisions on all checkpoints."""
         return [self.decision(checkpoint) for checkpoint in self.checkpoints]
 
@@ -93,7 +93,7 @@ class Prunable:
         self._left = {c.name: why for c in others if (why := _why_left(c))}
         self._broken = {c.name: f"{c.state.value}: it cannot be restored" for c in others}
 
-    def plan(self, policy: Policy) -> Plan:
+    def plan(self, policy: Policy) -> RetentionPlan:
         """Plans a prune: a checkpoint stays if any rule keeps it.
 
         Raises:
@@ -106,7 +106,7 @@ class Prunable:
         elif not any(checkpoint.restorable for checkpoint in self._checkpoints):
             why = "no checkpoint can be restored: delete by name"
             left = dict.fromkeys([c.name for c in self._checkpoints], why)
-        return Plan(self._checkpoints, left | kept, self._broken)
+        return RetentionPlan(self._checkpoints, left | kept, self._broken)
 
     def _kept_by(self, policy: Policy) -> dict[str, str]:
         """Returns the names of what the rules keep, each with the reason of the first one."""
@@ -126,7 +126,7 @@ class Prunable:
 
 def plan(
     checkpoints: Sequence[Checkpoint], policy: Policy, *, in_use: Mapping[str, str] = NOT_IN_USE
-) -> Plan:
+) -> RetentionPlan:
     """Plans a prune by rules, for a single policy.
 
     Args:
@@ -146,7 +146,7 @@ def plan_of_names(
     *,
     in_use: Mapping[str, str] = NOT_IN_USE,
     own: Sequence[RetentionRule] = (),
-) -> Plan:
+) -> RetentionPlan:
     """Plans a prune of exactly `names`; protected ones stay. No other checkpoint is in the plan.
 
     Args:
@@ -174,7 +174,7 @@ def plan_of_names(
     for rule in own:
         for checkpoint, reason in rule.kept(counted):
             reasons[checkpoint.name] = f"chosen, but {name_of(rule)} keeps it: {reason}"
-    return Plan(named, protected, reasons)
+    return RetentionPlan(named, protected, reasons)
 
 
 def _why_left(checkpoint: Checkpoint) -> str:

@@ -61,7 +61,7 @@ from tfckpt_trainer.catalog.scan.protection import (
     protections,
     require_prunable_files,
 )
-from tfckpt_trainer.catalog.scan.states import Evidence
+from tfckpt_trainer.catalog.scan.states import CheckpointEvidence
 from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import (
     BundleError,
@@ -580,7 +580,7 @@ def _trashed_file(run: RunDirectory, file: OtherFile, checksums: Checksums) -> T
 def _trashed(
     run: RunDirectory,
     checkpoint: Checkpoint,
-    evidence: Evidence,
+    evidence: CheckpointEvidence,
     entry: ListEntry | None,
     checksums: Checksums,
 ) -> TrashedCheckpoint:
@@ -603,7 +603,7 @@ def _trashed(
     )
 
 
-def files_of(run: RunDirectory, evidence: Evidence) -> list[tuple[Path, Identity]]:
+def files_of(run: RunDirectory, evidence: CheckpointEvidence) -> list[tuple[Path, Identity]]:
     """Returns all existing files and directories of a checkpoint, the index file first.
 
     What only has its name is of somebody else: data files of another number than its index says,
@@ -635,7 +635,7 @@ def files_of(run: RunDirectory, evidence: Evidence) -> list[tuple[Path, Identity
     return [(path, identity) for path, identity in paths if identity is not None]
 
 
-def _names_of_others(root: Path, evidence: Evidence) -> set[str]:
+def _names_of_others(root: Path, evidence: CheckpointEvidence) -> set[str]:
     """Returns the names of the files that the content of a checkpoint does not make its own."""
     files = evidence.files
     if files.is_usual:

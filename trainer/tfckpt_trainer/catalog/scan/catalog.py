@@ -29,9 +29,9 @@ from tfckpt_trainer.catalog.scan.observation import Observer
 from tfckpt_trainer.catalog.scan.order import in_order
 from tfckpt_trainer.catalog.scan.ownership import Ownership, ownership_of
 from tfckpt_trainer.catalog.scan.states import (
+    CheckpointEvidence,
     Depth,
-    Evidence,
-    Verdict,
+    StateVerdict,
     derive_state,
     quiet_seconds_of,
 )
@@ -199,7 +199,7 @@ class Catalog:
         # What is no checkpoint has a name that no save can take.
         return find_branch_tips(self._result, records, self._others, trash, self._annotations.head)
 
-    def evidence(self, name: str) -> Evidence:
+    def evidence(self, name: str) -> CheckpointEvidence:
         """Returns what the last scan found for checkpoint `name`.
 
         Raises:
@@ -210,7 +210,7 @@ class Catalog:
             raise KeyError(name)
         return evidence
 
-    def _evidence(self, name: str) -> Evidence | None:
+    def _evidence(self, name: str) -> CheckpointEvidence | None:
         return self._reader.read(name, is_listed=name in self._annotations.listed)
 
     def _derive_states(self, now: float, budget: _Budget, for_deferred: _Budget) -> bool:
@@ -237,7 +237,7 @@ class Catalog:
         self._changed = set()
         return is_changed
 
-    def _derive_one(self, evidence: Evidence, now: float, budget: _Budget) -> bool:
+    def _derive_one(self, evidence: CheckpointEvidence, now: float, budget: _Budget) -> bool:
         """Derives one state; returns whether the checkpoint changed."""
         name = evidence.files.name
         verdict = derive_state(
@@ -403,7 +403,7 @@ class _Budget:
         self._bytes = INDEX_BYTES_PER_SCAN
         self._opens_usual = opens_usual
 
-    def depth_of(self, evidence: Evidence) -> Depth:
+    def depth_of(self, evidence: CheckpointEvidence) -> Depth:
         """How deep the scan of a checkpoint may go."""
         return self.depth if self._opens_usual or not evidence.files.is_usual else Depth.NAMES
 
@@ -419,7 +419,7 @@ class _Budget:
         """Whether deferred checkpoints have to wait for a later scan."""
         return self.depth is not Depth.SIZES
 
-    def spend(self, evidence: Evidence, verdict: Verdict) -> None:
+    def spend(self, evidence: CheckpointEvidence, verdict: StateVerdict) -> None:
         """Subtracts what a verdict cost."""
         if self.depth is Depth.NAMES:
             return
@@ -437,7 +437,9 @@ _NAMES_ALONE = (
 )
 
 
-def _describe(run: RunDirectory, evidence: Evidence, verdict: Verdict) -> Checkpoint | None:
+def _describe(
+    run: RunDirectory, evidence: CheckpointEvidence, verdict: StateVerdict
+) -> Checkpoint | None:
     """Returns the checkpoint of this state; None if the files are no checkpoint."""
     ownership = ownership_of(run.root, evidence, verdict)
     if ownership is Ownership.NONE:

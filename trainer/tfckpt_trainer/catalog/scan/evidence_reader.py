@@ -14,7 +14,7 @@ from tfckpt_trainer.catalog.directory.history import Records
 from tfckpt_trainer.catalog.directory.stored_results import ActionResults, Verifications
 from tfckpt_trainer.catalog.directory.trash import TrashReader
 from tfckpt_trainer.catalog.scan.foreign_writers import is_trainer_gone
-from tfckpt_trainer.catalog.scan.states import NO_RESULTS, Evidence
+from tfckpt_trainer.catalog.scan.states import NO_RESULTS, CheckpointEvidence
 from tfckpt_trainer.rundir.heartbeats.writer_marks import is_writer_gone
 from tfckpt_trainer.rundir.paths import RunDirectory
 
@@ -91,7 +91,7 @@ class EvidenceReader:
         self._more = self._names_of_more()
         return changed
 
-    def read(self, name: str, *, is_listed: bool) -> Evidence | None:
+    def read(self, name: str, *, is_listed: bool) -> CheckpointEvidence | None:
         """Returns the evidence on checkpoint `name` as of the last refresh; None if it is gone.
 
         Args:
@@ -102,13 +102,13 @@ class EvidenceReader:
         record = self.records.found.get(name)
         if files is not None and files.has_index and not (name in self._more or files.writer):
             # The usual case first: this runs for every checkpoint of a directory.
-            return Evidence(files, None, record)
+            return CheckpointEvidence(files, None, record)
         aside = self._aside.files.get(name)
         if files is None:
             if aside is None:
                 return None
             files = CheckpointFiles(name)
-        return Evidence(
+        return CheckpointEvidence(
             files=files,
             aside=aside,
             record=record,

@@ -17,7 +17,7 @@ from tfckpt_trainer.bundle.recognition import IndexKind, recognize_index
 from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
-from tfckpt_trainer.catalog.scan.states import Evidence, Verdict
+from tfckpt_trainer.catalog.scan.states import CheckpointEvidence, StateVerdict
 from tfckpt_trainer.errors import DamagedFileError
 
 
@@ -33,7 +33,7 @@ class Ownership(Enum):
     """Nothing but names. They are no checkpoint."""
 
 
-def ownership_of(root: Path, evidence: Evidence, verdict: Verdict) -> Ownership:
+def ownership_of(root: Path, evidence: CheckpointEvidence, verdict: StateVerdict) -> Ownership:
     """Returns what is known about the origin of files.
 
     Reads only the index of what cannot be restored: what can be restored was recognized by its
@@ -69,7 +69,7 @@ def ownership_of(root: Path, evidence: Evidence, verdict: Verdict) -> Ownership:
     return Ownership.LIKELY if is_likely else Ownership.NONE
 
 
-def _is_recorded(evidence: Evidence) -> bool:
+def _is_recorded(evidence: CheckpointEvidence) -> bool:
     """Whether this library saved or moved it."""
     return (
         evidence.record is not None
@@ -95,7 +95,7 @@ def has_proven_parts(root: Path, files: CheckpointFiles) -> bool:
     return any(_recognized(path) is IndexKind.BUNDLE for path in parts)
 
 
-def _kind_of_index(root: Path, evidence: Evidence) -> IndexKind:
+def _kind_of_index(root: Path, evidence: CheckpointEvidence) -> IndexKind:
     if not evidence.files.has_index:
         return IndexKind.UNKNOWN
     return _recognized(index_path(root / evidence.files.name))

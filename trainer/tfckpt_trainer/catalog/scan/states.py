@@ -127,7 +127,7 @@ NO_RESULTS: Mapping[str, ActionResult] = {}
 """The same for all checkpoints for which users' own actions found nothing."""
 
 
-class Evidence(msgspec.Struct, frozen=True, gc=False):
+class CheckpointEvidence(msgspec.Struct, frozen=True, gc=False):
     """What is known about one checkpoint before its files are opened.
 
     Attributes:
@@ -156,7 +156,7 @@ class Evidence(msgspec.Struct, frozen=True, gc=False):
     results: Mapping[str, ActionResult] = msgspec.field(default_factory=lambda: NO_RESULTS)
 
 
-class Verdict(msgspec.Struct, frozen=True, gc=False):
+class StateVerdict(msgspec.Struct, frozen=True, gc=False):
     """The state of a checkpoint, its number of data files, and its problem if it has one.
 
     Attributes:
@@ -184,12 +184,12 @@ def quiet_seconds_of(root: Path) -> float:
 
 def derive_state(
     root: Path,
-    evidence: Evidence,
+    evidence: CheckpointEvidence,
     *,
     now: float,
     quiet: Callable[[], float] = lambda: QUIET_SECONDS,
     depth: Depth = Depth.SIZES,
-) -> Verdict | None:
+) -> StateVerdict | None:
     """Applies the rules; returns None for a checkpoint that was pruned or deleted meanwhile.
 
     Args:
@@ -211,16 +211,16 @@ def derive_state(
     return verdict
 
 
-_PUT_OFF = Verdict(CheckpointState.COMPLETE, 1, deferred=True)
+_PUT_OFF = StateVerdict(CheckpointState.COMPLETE, 1, deferred=True)
 
 
-def _is_usual(evidence: Evidence) -> bool:
+def _is_usual(evidence: CheckpointEvidence) -> bool:
     """Whether nothing is known of a checkpoint but an index and one data file."""
     is_alone = evidence.record is None and evidence.verification is None
     return is_alone and not evidence.has_bad_record and evidence.files.is_usual
 
 
-def _has_gone(root: Path, evidence: Evidence) -> bool:
+def _has_gone(root: Path, evidence: CheckpointEvidence) -> bool:
     """Whether the index was there and is not any more. Prunes and deletions move it first."""
     if evidence.files.index is None:
         return False
@@ -231,7 +231,9 @@ def _has_gone(root: Path, evidence: Evidence) -> bool:
     return False
 
 
-def _state_of_files(root: Path, evidence: Evidence, moment: _Moment, depth: Depth) -> Verdict:
+def _state_of_files(
+    root: Path, evidence: CheckpointEvidence, moment: _Moment, depth: Depth
+) -> StateVerdict:
     index = evidence.files.index
     if index is None:
         return _without_index(root, evidence, moment)
@@ -269,7 +271,7 @@ class _Moment(NamedTuple):
         return abs(self.now - at) <= self.quiet()
 
 
-def _without_index(root: Path, evidence: Evidence, moment: _Moment) -> Verdict:
+def _without_index(root: Path, evidence: CheckpointEvidence, moment: _Moment) -> StateVerdict:
     files, aside = evidence.files, evidence.aside
     under_way = aside is not None or files.temporary_at is not None
     if evidence.in_transit:
@@ -277,7 +279,7 @@ def _without_index(root: Path, evidence: Evidence, moment: _Moment) -> Verdict:
         return _for_now(evidence, CheckpointState.TRASHED, problem)
     by_link = link_problem(files, f"{files.name}.index")
     if by_link is not None:
-        return Verdict(by_link[0], len(files.shards), by_link[1])
+        return StateVerdict(by_link[0], len(files.shards), by_link[1])
     was_saved = evidence.record is not None or evidence.listed
     gone = evidence.trainer_gone and files.temporary_at is None
     cut_off = gone or evidence.writer_gone is True
@@ -295,7 +297,7 @@ def _without_index(root: Path, evidence: Evidence, moment: _Moment) -> Verdict:
         return _for_now(evidence, CheckpointState.ORPHANED, problem)
     problem = _missing(root, f"{files.name}.index")
     shards = len(files.shards)
-    return Verdict(CheckpointState.INCOMPLETE, shards, problem, holds=False, lacks_file=True)
+    return StateVerdict(CheckpointState.INCOMPLETE, shards, problem, holds=False, lacks_file=True)
 
 
 def _missing(root: Path, name: str) -> str:
@@ -304,7 +306,7 @@ def _missing(root: Path, name: str) -> str:
     return f"{name} is not a regular file." if there else f"{name} is missing."
 
 
-def _is_being_written_again(evidence: Evidence, index: FileFact, moment: _Moment) -> bool:
+def _is_being_written_again(evidence: CheckpointEvidence, index: FileFact, moment: _Moment) -> bool:
     # Not the time of the directory itself, which changes when TensorFlow removes the parts.
     at = evidence.files.part_at
     return at is not None and at > index.modified_at and moment.is_recent(at)
@@ -345,13 +347,13 @@ def _read_index(root: Path, index: FileFact, recorded: Sequence[FileFacts]) -> _
 
 def _with_index(
     root: Path,
-    evidence: Evidence,
+    evidence: CheckpointEvidence,
     index: FileFact,
     verification: VerificationRecord | None,
     recorded: Sequence[FileFacts],
     content: _IndexContent | None,
     depth: Depth,
-) -> Verdict:
+) -> StateVerdict:
     """Judges a checkpoint with an index.
 
     Args:
@@ -367,7 +369,7 @@ def _with_index(
     count = _likely_count(shards) if content is None else content.shard_count
     deferred = content is None
     if not index.size:
-        return Verdict(CheckpointState.INCOMPLETE, count, f"{index.name} is empty.")
+        return StateVerdict(CheckpointState.INCOMPLETE, count, f"{index.name} is empty.")
     present = []
     for number in range(count):
         fact = shards.get((number, count))
@@ -375,7 +377,7 @@ def _with_index(
             name = shard_path(root / files.name, number, count).name
             missing = CheckpointState.INCOMPLETE, _missing(root, name)
             state, problem = link_problem(files, name) or missing
-            return Verdict(state, count, problem, deferred=deferred, lacks_file=True)
+            return StateVerdict(state, count, problem, deferred=deferred, lacks_file=True)
         present.append(fact)
     own = [] if deferred else worker_state_files(files.name, recorded)
     doubtful = [*(fact.name for fact in present if fact.is_doubtful), *(one.name for one in own)]
@@ -385,15 +387,15 @@ def _with_index(
         return _for_now(evidence, CheckpointState.UNREADABLE, problem)
     if _is_mixed(files, index, present):
         problem = "A later save of the same name was cut off: index and data do not match."
-        return Verdict(CheckpointState.CORRUPT, count, problem, deferred=deferred)
+        return StateVerdict(CheckpointState.CORRUPT, count, problem, deferred=deferred)
     problem = _problem_of_worker_state(root, own)
     if problem:
-        return Verdict(CheckpointState.INCOMPLETE, count, problem, lacks_file=True)
+        return StateVerdict(CheckpointState.INCOMPLETE, count, problem, lacks_file=True)
     if verification is not None:
         is_lost = record is None and any(
             finding.kind == RECORD_UNUSABLE for finding in verification.findings
         )
-        return Verdict(
+        return StateVerdict(
             CheckpointState.INEXACT if is_lost else CheckpointState.VERIFIED,
             count,
             WITHOUT_RECORD if is_lost else "",
@@ -403,13 +405,13 @@ def _with_index(
         )
     if record is not None and _as_recorded(evidence.files, recorded, record.saved_at):
         state = CheckpointState.VERIFIED
-        return Verdict(state, count, deferred=deferred, verified_at=record.saved_at)
+        return StateVerdict(state, count, deferred=deferred, verified_at=record.saved_at)
     if content is None or depth is not Depth.SIZES:
-        return Verdict(CheckpointState.COMPLETE, count, deferred=True)
+        return StateVerdict(CheckpointState.COMPLETE, count, deferred=True)
     reader = content.reader or IndexReader.checked(f"{root}/{index.name}")
     problem = _problem_of_sizes(root, present, reader.read())
     state = CheckpointState.INCOMPLETE if problem else CheckpointState.COMPLETE
-    return Verdict(state, count, problem)
+    return StateVerdict(state, count, problem)
 
 
 def _problem_of_sizes(root: Path, present: list[FileFact], index: Index) -> str:
@@ -445,10 +447,10 @@ def _likely_count(shards: Mapping[tuple[int, int], FileFact]) -> int:
 
 
 def _found_fault(
-    evidence: Evidence, verification: VerificationRecord, fault: FoundFault
-) -> Verdict:
+    evidence: CheckpointEvidence, verification: VerificationRecord, fault: FoundFault
+) -> StateVerdict:
     """Returns the verdict of a stored verification result with an error."""
-    return Verdict(
+    return StateVerdict(
         state_for_fault(fault),
         len(evidence.files.shards),
         f"{fault.message.rstrip('.')}.",
@@ -457,19 +459,19 @@ def _found_fault(
     )
 
 
-def _holding_verification(root: Path, evidence: Evidence) -> VerificationRecord | None:
+def _holding_verification(root: Path, evidence: CheckpointEvidence) -> VerificationRecord | None:
     record = evidence.verification
     holds = record is not None and holds_for(record, evidence.files.facts, root)
     return record if holds else None
 
 
 def _unreadable(
-    prefix: Path, evidence: Evidence, index: FileFact, error: Exception, moment: _Moment
-) -> Verdict:
+    prefix: Path, evidence: CheckpointEvidence, index: FileFact, error: Exception, moment: _Moment
+) -> StateVerdict:
     if isinstance(error, NotFetchedError):
         name = Path(error.filename).name
         problem = f"`git lfs pull` fetches {name}: {NOT_FETCHED}."
-        return Verdict(CheckpointState.UNREADABLE, len(evidence.files.shards), problem)
+        return StateVerdict(CheckpointState.UNREADABLE, len(evidence.files.shards), problem)
     if evidence.files.temporary_at is not None and _is_fresh(evidence, moment):
         return _for_now(evidence, CheckpointState.WRITING, "It is being written.")
     is_gone = isinstance(error, OSError) and error.errno in {errno.ENOENT, errno.ESTALE}
@@ -484,10 +486,10 @@ def _unreadable(
         return _for_now(evidence, CheckpointState.UNREADABLE, problem)
     shards = len(evidence.files.shards)
     if not index.size:
-        return Verdict(CheckpointState.INCOMPLETE, shards, f"{index.name} is empty.")
+        return StateVerdict(CheckpointState.INCOMPLETE, shards, f"{index.name} is empty.")
     unsupported = isinstance(error, UnsupportedBundleError)
     state = CheckpointState.UNSUPPORTED if unsupported else CheckpointState.CORRUPT
-    return Verdict(state, shards, f"{str(error).rstrip('.')}.")
+    return StateVerdict(state, shards, f"{str(error).rstrip('.')}.")
 
 
 def _identity_at_end(path: Path) -> Identity | None:
@@ -499,15 +501,15 @@ def _identity_at_end(path: Path) -> Identity | None:
     return seen.st_size, seen.st_mtime_ns, seen.st_ino
 
 
-def _for_now(evidence: Evidence, state: CheckpointState, problem: str) -> Verdict:
+def _for_now(evidence: CheckpointEvidence, state: CheckpointState, problem: str) -> StateVerdict:
     """Returns a verdict that may change with time, without a change of files."""
     shards = len(evidence.files.shards)
     if evidence.aside is not None:
         shards += len(evidence.aside.shards)
-    return Verdict(state, shards, problem, holds=False)
+    return StateVerdict(state, shards, problem, holds=False)
 
 
-def _is_fresh(evidence: Evidence, moment: _Moment) -> bool:
+def _is_fresh(evidence: CheckpointEvidence, moment: _Moment) -> bool:
     return any(
         moment.is_recent(at)
         for files in (evidence.files, evidence.aside)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Outcome(StrEnum):
+class ProbeOutcome(StrEnum):
     """The result of a check of one checkpoint."""
 
     GOOD = "good"
@@ -26,7 +26,7 @@ class Probe:
     """
 
     name: str
-    outcome: Outcome
+    outcome: ProbeOutcome
     detail: str = ""
 
 
@@ -68,7 +68,7 @@ def bisect(
     last = search.last()
     if last is None:
         return search.result(-1, None)
-    if search.known[last] is Outcome.GOOD:
+    if search.known[last] is ProbeOutcome.GOOD:
         return search.result(last, None)
     good, bad = search.first(last)
     while True:
@@ -76,8 +76,8 @@ def bisect(
         if middle is None:
             return search.result(good, bad)
         outcome = search.ask(middle)
-        good = middle if outcome is Outcome.GOOD else good
-        bad = middle if outcome is Outcome.BAD else bad
+        good = middle if outcome is ProbeOutcome.GOOD else good
+        bad = middle if outcome is ProbeOutcome.BAD else bad
         search.tell(bad - good - 1)
 
 
@@ -92,9 +92,9 @@ class _Search:
         self._check = check
         self._on_probe = on_probe
         self._probes: list[Probe] = []
-        self.known: dict[int, Outcome] = {}
+        self.known: dict[int, ProbeOutcome] = {}
 
-    def ask(self, place: int) -> Outcome:
+    def ask(self, place: int) -> ProbeOutcome:
         probe = self._check(self._names[place])
         self._probes.append(probe)
         self.known[place] = probe.outcome
@@ -108,8 +108,8 @@ class _Search:
         """Returns the last checkpoint that could be checked."""
         for place in reversed(range(len(self._names))):
             outcome = self.ask(place)
-            self.tell(0 if outcome is Outcome.GOOD else place)
-            if outcome is not Outcome.SKIPPED:
+            self.tell(0 if outcome is ProbeOutcome.GOOD else place)
+            if outcome is not ProbeOutcome.SKIPPED:
                 return place
         return None
 
@@ -120,9 +120,9 @@ class _Search:
         """
         for place in range(last):
             outcome = self.ask(place)
-            self.tell(0 if outcome is Outcome.BAD else last - place - 1)
-            if outcome is not Outcome.SKIPPED:
-                return (place, last) if outcome is Outcome.GOOD else (-1, place)
+            self.tell(0 if outcome is ProbeOutcome.BAD else last - place - 1)
+            if outcome is not ProbeOutcome.SKIPPED:
+                return (place, last) if outcome is ProbeOutcome.GOOD else (-1, place)
         return -1, last
 
     def between(self, good: int, bad: int) -> int | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from tfckpt_trainer.advice import only_command
-from tfckpt_trainer.bundle.analysis.finite import NotFinite
+from tfckpt_trainer.bundle.analysis.finite import NonFiniteValues
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.recognition import IndexKind, recognize_index
@@ -56,7 +56,7 @@ class Verified(msgspec.Struct, frozen=True):
     """
 
     record: VerificationRecord
-    not_finite: tuple[NotFinite, ...] = ()
+    not_finite: tuple[NonFiniteValues, ...] = ()
     remembered: bool = False
 
     @property

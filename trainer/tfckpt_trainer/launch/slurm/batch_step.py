@@ -26,7 +26,7 @@ from tfckpt_trainer.launch.processes.logs import open_log
 from tfckpt_trainer.launch.slurm.batch_watch import AGAIN
 from tfckpt_trainer.launch.slurm.commands import UnansweredError
 from tfckpt_trainer.launch.slurm.controller import (
-    JobFacts,
+    SlurmJob,
     delay_job,
     describe_dead_nodes,
     read_job,
@@ -136,7 +136,7 @@ class BatchStep:
             return state
         ending = JobEnding(
             state=state,
-            facts=self._why_stopped() if state is SupervisorState.STOPPED else JobFacts(),
+            facts=self._why_stopped() if state is SupervisorState.STOPPED else SlurmJob(),
             near_limit=self._near_limit,
             obstacle=self._supervisor.died or self._allocation.obstacle,
             trained=self._supervisor.trained,
@@ -240,7 +240,7 @@ class BatchStep:
             time.sleep(POLL_SECONDS)
         return self._told_to_end
 
-    def _why_stopped(self) -> JobFacts:
+    def _why_stopped(self) -> SlurmJob:
         """Asks Slurm, until it answers."""
         deadline = time.monotonic() + ANSWER_SECONDS
         beat = self._supervisor.report.beat_if_due

@@ -30,7 +30,7 @@ _DEAD_STATES = ("down", "fail", "power")
 
 
 @dataclass(frozen=True)
-class JobFacts:
+class SlurmJob:
     """What Slurm says about a job.
 
     Attributes:
@@ -62,7 +62,7 @@ class JobFacts:
         return self.preempted or self.state not in {"", "RUNNING"}
 
 
-def read_job(job: str, while_waiting: Callable[[], None] | None = None) -> JobFacts:
+def read_job(job: str, while_waiting: Callable[[], None] | None = None) -> SlurmJob:
     """Asks Slurm about a job; the facts are empty if it does not answer.
 
     Args:
@@ -75,21 +75,21 @@ def read_job(job: str, while_waiting: Callable[[], None] | None = None) -> JobFa
     try:
         shown = ask_slurm(["scontrol", "--oneliner", "show", "job", job])
     except LaunchError:
-        return JobFacts()
+        return SlurmJob()
     return parse_job(shown)
 
 
-def _read_in_thread(job: str, while_waiting: Callable[[], None]) -> JobFacts:
-    facts: list[JobFacts] = []
+def _read_in_thread(job: str, while_waiting: Callable[[], None]) -> SlurmJob:
+    facts: list[SlurmJob] = []
     thread = threading.Thread(target=lambda: facts.append(read_job(job)), daemon=True)
     thread.start()
     while thread.is_alive():
         while_waiting()
         thread.join(_POLL_SECONDS)
-    return facts[0] if facts else JobFacts()
+    return facts[0] if facts else SlurmJob()
 
 
-def parse_job(text: str) -> JobFacts:
+def parse_job(text: str) -> SlurmJob:
     """Reads the facts from one line of `scontrol show job`."""
     fields: dict[str, str] = {}
     for name, value in _FIELD.findall(text):
@@ -97,7 +97,7 @@ def parse_job(text: str) -> JobFacts:
     reason = fields.get("Reason", "")
     # A job that is cancelled has no reason.
     signal = fields.get("ExitCode", "").rpartition(":")[2] if reason not in _NO_REASON else ""
-    return JobFacts(
+    return SlurmJob(
         state=fields.get("JobState", ""),
         restarts=int(fields["Restarts"]) if fields.get("Restarts", "").isdigit() else 0,
         preempted=fields.get("PreemptTime", "None") not in {"None", "Unknown", ""},

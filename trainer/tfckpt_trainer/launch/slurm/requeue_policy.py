@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from tfckpt_trainer.counts import all_are
-from tfckpt_trainer.launch.slurm.controller import JobFacts
+from tfckpt_trainer.launch.slurm.controller import SlurmJob
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState
 
@@ -48,7 +48,7 @@ class JobEnding:
     """
 
     state: SupervisorState
-    facts: JobFacts
+    facts: SlurmJob
     near_limit: bool = False
     obstacle: str = ""
     trained: bool = False
@@ -117,7 +117,7 @@ def pause_after(fruitless: int) -> float:
     return min(FIRST_PAUSE_SECONDS * 2.0 ** min(fruitless - 1, 64), LONGEST_PAUSE_SECONDS)
 
 
-def _why_over(facts: JobFacts, job: BatchJob) -> str:
+def _why_over(facts: SlurmJob, job: BatchJob) -> str:
     """Returns how Slurm ends a job for good; empty if the run was stopped by a command."""
     if facts.state in {"", "RUNNING"}:
         return ""

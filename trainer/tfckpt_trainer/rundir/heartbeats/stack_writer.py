@@ -15,7 +15,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.stacks import StackRequest, ThreadStack, WorkerStacks
 from tfckpt_trainer.rundir.storage.documents import load, store, try_read
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
-from tfckpt_trainer.script_errors import Line
+from tfckpt_trainer.script_errors import ScriptLine
 
 NETWORK_SECONDS = 10.0
 """How often a worker looks for a request on a network disk, where each look is a call."""
@@ -119,7 +119,7 @@ def _stack_of(name: str, is_main: bool, top: FrameType) -> ThreadStack:
     summary = traceback.StackSummary.extract(traceback.walk_stack(top), lookup_lines=False)
     # From the innermost to the outermost.
     frames = list(summary)[:_MOST_FRAMES]
-    lines = (Line(frame.filename, frame.lineno or 0) for frame in frames)
+    lines = (ScriptLine(frame.filename, frame.lineno or 0) for frame in frames)
     of_script = next((line for line in lines if line.is_of_script), None)
     return ThreadStack(
         name=name,

@@ -41,7 +41,7 @@ class ExportRequest(Document, frozen=True, kw_only=True):
     phase: ExportPhase
 
 
-class ExportReport(Document, frozen=True, kw_only=True):
+class ExportResult(Document, frozen=True, kw_only=True):
     """The result of one phase of an export.
 
     Attributes:

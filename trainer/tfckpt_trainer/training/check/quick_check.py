@@ -17,7 +17,7 @@ from tfckpt_trainer.catalog.directory.save_directories import delete_checkpoint_
 from tfckpt_trainer.counts import count
 from tfckpt_trainer.exactness.likely_causes import Cause, likely_cause
 from tfckpt_trainer.exactness.step_differences import (
-    Difference,
+    StepDifference,
     describe_difference,
     first_difference,
     urgency,
@@ -56,7 +56,7 @@ class CheckOutcome:
 class WorkerCheck:
     """What one worker found."""
 
-    difference: Difference | None
+    difference: StepDifference | None
 
 
 OnOutcome = Callable[[CheckOutcome], None]

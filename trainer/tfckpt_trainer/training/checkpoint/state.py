@@ -33,7 +33,12 @@ from tfckpt_trainer.training.pipelines.iterators import recreate_iterators
 from tfckpt_trainer.training.pipelines.pipeline import POSITION_ERRORS
 from tfckpt_trainer.training.pipelines.skips import InputSkips
 from tfckpt_trainer.training.state.adapted import Adapted, adapted_digests
-from tfckpt_trainer.training.state.comparison import Comparison, Match, compare, stored_values
+from tfckpt_trainer.training.state.comparison import (
+    StateComparison,
+    VariableMatch,
+    compare,
+    stored_values,
+)
 from tfckpt_trainer.training.state.late_variables import LateVariables
 from tfckpt_trainer.training.state.passed import check_passed, is_tracked_as, saves_itself
 from tfckpt_trainer.training.state.user_objects import UserObjects
@@ -175,7 +180,7 @@ class SharedState:
         """Writes the state under `prefix`."""
         self.checkpoint.write(str(prefix))
 
-    def compare(self, prefix: Path, index: Index | None = None) -> Comparison:
+    def compare(self, prefix: Path, index: Index | None = None) -> StateComparison:
         """Compares the checkpoint at `prefix` with the live objects; changes nothing.
 
         Args:
@@ -189,14 +194,14 @@ class SharedState:
         recreate_iterators(self.checkpoint)
         self.checkpoint.read(str(prefix)).assert_existing_objects_matched()
 
-    def restore_variables(self, prefix: Path, matches: Iterable[Match]) -> None:
+    def restore_variables(self, prefix: Path, matches: Iterable[VariableMatch]) -> None:
         """Restores only these variables in place."""
         for match in matches:
             (value,) = stored_values(prefix, [match])
             raw_variable(match.variable).assign(value)
 
 
-class WorkerState:
+class SavedWorkerState:
     """The state of one worker: input position, values of its own, random state.
 
     Attributes:
@@ -392,7 +397,7 @@ class TrainingState:
     """
 
     shared: SharedState
-    worker: WorkerState
+    worker: SavedWorkerState
     user: UserState
     position: Position
     step_facts: Callable[[], StepFacts]

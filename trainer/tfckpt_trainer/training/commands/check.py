@@ -12,9 +12,9 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.training.check.quick_check import CheckOutcome
 from tfckpt_trainer.training.commands.handler import (
     AGREED,
-    Answer,
+    CommandAnswer,
+    CommandVote,
     Handler,
-    Vote,
 )
 
 
@@ -23,14 +23,14 @@ class CheckHandler(Handler[CheckArguments]):
 
     arguments = CheckArguments
 
-    def prepare(self, command: Command, arguments: CheckArguments) -> Vote:
+    def prepare(self, command: Command, arguments: CheckArguments) -> CommandVote:
         """Refuses while training is paused."""
         del command, arguments
         if self.trainer.loop.paused:
-            return Vote("Training is paused. Resume it, then check.")
+            return CommandVote("Training is paused. Resume it, then check.")
         return AGREED
 
-    def commit(self, command: Command, arguments: CheckArguments) -> Vote | None:
+    def commit(self, command: Command, arguments: CheckArguments) -> CommandVote | None:
         """Asks for the check, which begins as soon as enough steps of an epoch are left."""
         self.trainer.saves.finish_all()
         event_log = self.trainer.telemetry.event_log
@@ -40,7 +40,7 @@ class CheckHandler(Handler[CheckArguments]):
             partial(event_log.advance_command, command, CommandState.WORKING),
         )
         if refusal:
-            return Vote(refusal)
+            return CommandVote(refusal)
         self.current = command
         return None
 
@@ -64,7 +64,7 @@ class CheckHandler(Handler[CheckArguments]):
         if summary is None:
             message = f"Nothing was compared. {outcome.problem}"
             self.trainer.telemetry.note(EventKind.FAILED, f"check: {message}", command, step=step)
-            self.trainer.answer(command, Answer(CommandState.FAILED, message))
+            self.trainer.answer(command, CommandAnswer(CommandState.FAILED, message))
             return
         covered = f"Not covered: {', '.join(summary.not_covered)}."
         why = f" Likely cause: {cause.why} {cause.advice}" if cause is not None else ""
@@ -76,4 +76,4 @@ class CheckHandler(Handler[CheckArguments]):
         }
         self.trainer.telemetry.note(EventKind.NOTE, message, command, details=result, step=step)
         event_log.update_info(check=summary)
-        self.trainer.answer(command, Answer(CommandState.DONE, message, result))
+        self.trainer.answer(command, CommandAnswer(CommandState.DONE, message, result))

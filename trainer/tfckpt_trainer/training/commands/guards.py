@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfckpt_trainer.counts import count
 from tfckpt_trainer.rundir.records.command import Command, CommandState, GuardsArguments
-from tfckpt_trainer.training.commands.handler import Answer, Handler
+from tfckpt_trainer.training.commands.handler import CommandAnswer, Handler
 
 
 class GuardsHandler(Handler[GuardsArguments]):
@@ -12,12 +12,12 @@ class GuardsHandler(Handler[GuardsArguments]):
 
     arguments = GuardsArguments
 
-    def commit(self, command: Command, _: GuardsArguments) -> Answer:
+    def commit(self, command: Command, _: GuardsArguments) -> CommandAnswer:
         """Takes the guards of the settings on all workers."""
         del command
         guards = self.trainer.guards
         problems = guards.read_settings()
         told = f"{count(len(guards.rules), 'guard')} in force."
-        return Answer(
+        return CommandAnswer(
             CommandState.DONE, " ".join([told, *problems]), {"guards": list(guards.rules)}
         )

@@ -26,7 +26,7 @@ from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandAnswer:
     """The final state of a command."""
 
     state: CommandState
@@ -40,7 +40,7 @@ def advice_on_full_disk(run: RunDirectory) -> Advice:
     return advice_to_free_space(run, has_trash=bool(trashed_bytes(run)))
 
 
-class Vote(msgspec.Struct, frozen=True):
+class CommandVote(msgspec.Struct, frozen=True):
     """Whether a worker can carry out a command.
 
     Attributes:
@@ -52,7 +52,7 @@ class Vote(msgspec.Struct, frozen=True):
     advice: Advice | None = None
 
 
-AGREED = Vote()
+AGREED = CommandVote()
 
 
 @dataclass
@@ -112,7 +112,7 @@ class Trainer:
         """Where training is."""
         return self.restores.position
 
-    def answer(self, command: Command, answer: Answer) -> None:
+    def answer(self, command: Command, answer: CommandAnswer) -> None:
         """Answers a command."""
         self.telemetry.event_log.advance_command(
             command, answer.state, answer.message, result=answer.result, advice=answer.advice
@@ -137,12 +137,12 @@ class Handler(Generic[ArgumentsT]):
         self.trainer = trainer
         self.current: Command | None = None
 
-    def prepare(self, command: Command, arguments: ArgumentsT) -> Vote:
+    def prepare(self, command: Command, arguments: ArgumentsT) -> CommandVote:
         """Looks whether this worker can act, and changes nothing. If one cannot, none acts."""
         del command, arguments
         return AGREED
 
-    def commit(self, command: Command, arguments: ArgumentsT) -> Answer | Vote | None:
+    def commit(self, command: Command, arguments: ArgumentsT) -> CommandAnswer | CommandVote | None:
         """Acts, after all workers have agreed.
 
         Returns:

@@ -23,10 +23,10 @@ from tfckpt_trainer.script_errors import describe_script_error
 from tfckpt_trainer.training.commands.check import CheckHandler
 from tfckpt_trainer.training.commands.guards import GuardsHandler
 from tfckpt_trainer.training.commands.handler import (
-    Answer,
+    CommandAnswer,
+    CommandVote,
     Handler,
     Trainer,
-    Vote,
 )
 from tfckpt_trainer.training.commands.pause import PauseHandler, ResumeHandler, StopHandler
 from tfckpt_trainer.training.commands.profile import ProfileHandler
@@ -76,7 +76,7 @@ class CommandHandlers:
             if type(handler).is_due is not Handler.is_due
         ]
 
-    def carry_out(self, command: Command) -> Answer | None:
+    def carry_out(self, command: Command) -> CommandAnswer | None:
         """Carries out `command`; returns its answer, or None if it is given later."""
         event_log, step = self.trainer.telemetry.event_log, self.trainer.position.step
         workers = list(range(self.trainer.group.size))
@@ -129,7 +129,7 @@ class CommandHandlers:
                 traceback.print_exc()
                 self._fail(command, handler, [str(describe_script_error(error))])
 
-    def _act(self, handler: Handler[Any], command: Command) -> Answer | Vote | None:
+    def _act(self, handler: Handler[Any], command: Command) -> CommandAnswer | CommandVote | None:
         """Has all workers vote, and then act."""
         arguments = parse_arguments(command.kind, command.arguments)
         votes = self.trainer.group.all_gather(handler.prepare(command, arguments))
@@ -140,8 +140,8 @@ class CommandHandlers:
         self,
         command: Command | None,
         handler: Handler[Any],
-        act: Callable[[], Answer | Vote | None],
-    ) -> Answer | None:
+        act: Callable[[], CommandAnswer | CommandVote | None],
+    ) -> CommandAnswer | None:
         """Calls `act` on all workers, and answers `command` if there is one.
 
         An error of ours fails the command. A worker on which `act` raises tells the others in place
@@ -176,20 +176,22 @@ class CommandHandlers:
         vars(self.loop).update(vars(before))
         return self._fail(command, handler, self.trainer.group.all_gather(problem))
 
-    def _answer(self, command: Command | None, answer: Answer | Vote | None) -> Answer | None:
+    def _answer(
+        self, command: Command | None, answer: CommandAnswer | CommandVote | None
+    ) -> CommandAnswer | None:
         if command is None:
             return None
-        if isinstance(answer, Vote):
+        if isinstance(answer, CommandVote):
             refused = f"{command.kind.value}: {answer.refusal}"
             self.trainer.telemetry.note(EventKind.REFUSED, refused, command)
-            answer = Answer(CommandState.REFUSED, answer.refusal, advice=answer.advice)
+            answer = CommandAnswer(CommandState.REFUSED, answer.refusal, advice=answer.advice)
         if answer is not None:
             self.trainer.answer(command, answer)
         return answer
 
     def _fail(
         self, command: Command | None, handler: Handler[Any], problems: Sequence[str]
-    ) -> Answer:
+    ) -> CommandAnswer:
         """Tells that a handler failed by an error of ours, given by worker."""
         of_workers = "; ".join(
             f"worker {index}: {problem}" for index, problem in enumerate(problems) if problem
@@ -200,7 +202,7 @@ class CommandHandlers:
         )
         kind = handler.arguments.kind
         self.trainer.telemetry.note(EventKind.FAILED, f"{kind}: {message}", command)
-        answer = Answer(CommandState.FAILED, message)
+        answer = CommandAnswer(CommandState.FAILED, message)
         if command is not None:
             self.trainer.answer(command, answer)
         return answer

@@ -19,10 +19,10 @@ from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.worker import Ending
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import SaveOutcome
 from tfckpt_trainer.training.commands.handler import (
-    Answer,
+    CommandAnswer,
+    CommandVote,
     Handler,
     Trainer,
-    Vote,
     advice_on_full_disk,
 )
 
@@ -69,7 +69,7 @@ class PauseHandler(Handler[PauseArguments]):
 
     arguments = PauseArguments
 
-    def commit(self, command: Command, _: PauseArguments) -> Answer:
+    def commit(self, command: Command, _: PauseArguments) -> CommandAnswer:
         """Pauses."""
         step = self.trainer.position.step
         if self.trainer.loop.paused:
@@ -78,7 +78,7 @@ class PauseHandler(Handler[PauseArguments]):
             self.trainer.loop.paused = True
             message = f"Paused after step {step:,}."
             self.trainer.telemetry.note(EventKind.PAUSE, message, command)
-        return Answer(CommandState.DONE, message, {"step": step})
+        return CommandAnswer(CommandState.DONE, message, {"step": step})
 
 
 class ResumeHandler(Handler[ResumeArguments]):
@@ -86,7 +86,7 @@ class ResumeHandler(Handler[ResumeArguments]):
 
     arguments = ResumeArguments
 
-    def commit(self, command: Command, _: ResumeArguments) -> Answer:
+    def commit(self, command: Command, _: ResumeArguments) -> CommandAnswer:
         """Resumes; a stop that waits for room is refused then."""
         step = self.trainer.position.step
         if not self.trainer.loop.paused:
@@ -97,7 +97,7 @@ class ResumeHandler(Handler[ResumeArguments]):
             _answer_waiting_stop(self.trainer, CommandState.REFUSED, why)
             message = f"Resumed after step {step:,}."
             self.trainer.telemetry.note(EventKind.RESUME, message, command)
-        return Answer(CommandState.DONE, message, {"step": step})
+        return CommandAnswer(CommandState.DONE, message, {"step": step})
 
 
 class StopHandler(Handler[StopArguments]):
@@ -105,7 +105,9 @@ class StopHandler(Handler[StopArguments]):
 
     arguments = StopArguments
 
-    def commit(self, command: Command, arguments: StopArguments) -> Answer | Vote | None:
+    def commit(
+        self, command: Command, arguments: StopArguments
+    ) -> CommandAnswer | CommandVote | None:
         """Saves if asked, and ends the run."""
         step = self.trainer.position.step
         message, name = f"Stopped after step {step:,}", None
@@ -120,23 +122,25 @@ class StopHandler(Handler[StopArguments]):
         _answer_waiting_stop(self.trainer, CommandState.DONE, done)
         self.trainer.loop.ending = Ending.STOPPED
         self.trainer.telemetry.note(EventKind.STOP, f"{message}.", command)
-        return Answer(CommandState.DONE, f"{message}.", {"step": step, "name": name})
+        return CommandAnswer(CommandState.DONE, f"{message}.", {"step": step, "name": name})
 
-    def _wait(self, command: Command, outcome: SaveOutcome) -> Answer | Vote | None:
+    def _wait(self, command: Command, outcome: SaveOutcome) -> CommandAnswer | CommandVote | None:
         """Lets the run wait for room, if that is what the save lacks."""
         if not outcome.disk_full:
             return self._not_stopped(outcome)
         if self.trainer.loop.waiting_stop is not None:
-            return Vote(f"A stop waits for room already. {outcome.problem}", self._advice_to_end())
+            return CommandVote(
+                f"A stop waits for room already. {outcome.problem}", self._advice_to_end()
+            )
         self.trainer.loop.waiting_stop = self.trainer.telemetry.event_log.advance_command(
             command, command.state, outcome.problem, advice=self._advice_to_end()
         )
         return None
 
-    def _not_stopped(self, outcome: SaveOutcome) -> Answer:
+    def _not_stopped(self, outcome: SaveOutcome) -> CommandAnswer:
         state = CommandState.REFUSED if outcome.refused else CommandState.FAILED
         problem = outcome.problem if outcome.problem.endswith(".") else f"{outcome.problem}."
-        return Answer(
+        return CommandAnswer(
             state,
             f"The run was not stopped, because its last steps could not be saved: {problem}",
             advice=Advice.of("To stop without a save, use {stop}.", stop=self._stop_without_save()),
@@ -156,4 +160,4 @@ class StopHandler(Handler[StopArguments]):
 def _answer_waiting_stop(trainer: Trainer, state: CommandState, message: str) -> None:
     command, trainer.loop.waiting_stop = trainer.loop.waiting_stop, None
     if command is not None:
-        trainer.answer(command, Answer(state, message))
+        trainer.answer(command, CommandAnswer(state, message))

@@ -11,7 +11,13 @@ from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.records.command import Command, CommandState, ProfileArguments
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.trace import Profile, TraceOfWorker
-from tfckpt_trainer.training.commands.handler import AGREED, Answer, Handler, Trainer, Vote
+from tfckpt_trainer.training.commands.handler import (
+    AGREED,
+    CommandAnswer,
+    CommandVote,
+    Handler,
+    Trainer,
+)
 from tfckpt_trainer.training.telemetry.tracing import Tracer
 
 
@@ -25,23 +31,23 @@ class ProfileHandler(Handler[ProfileArguments]):
         self._tracer = Tracer(trainer.group.index, trainer.telemetry.metrics)
         self._steps = self._left = self._last_step = 0
 
-    def prepare(self, command: Command, arguments: ProfileArguments) -> Vote:
+    def prepare(self, command: Command, arguments: ProfileArguments) -> CommandVote:
         """Refuses while training is paused or a trace is in progress."""
         del command
         if self.trainer.loop.paused:
-            return Vote("Training is paused. Resume it, then profile.")
+            return CommandVote("Training is paused. Resume it, then profile.")
         if self.current is not None:
-            return Vote("A profile is in progress. Try again when it is over.")
+            return CommandVote("A profile is in progress. Try again when it is over.")
         workers = self.trainer.group.size
         unknown = [index for index in arguments.workers or () if index >= workers]
         if unknown:
-            return Vote(
+            return CommandVote(
                 f"There is no worker {unknown[0]}: the run has {count(workers, 'worker')}, "
                 "numbered from 0."
             )
         return AGREED
 
-    def commit(self, command: Command, arguments: ProfileArguments) -> Vote | None:
+    def commit(self, command: Command, arguments: ProfileArguments) -> CommandVote | None:
         """Begins the trace."""
         group, problem = self.trainer.group, ""
         if arguments.workers is None or group.index in arguments.workers:
@@ -50,10 +56,10 @@ class ProfileHandler(Handler[ProfileArguments]):
             except Exception as error:
                 # The profiler belongs to TensorFlow, and depends on the device.
                 problem = f"worker {group.index}: {describe_error(error)}"
-        problems = [vote.refusal for vote in group.all_gather(Vote(problem)) if vote.refusal]
+        problems = [vote.refusal for vote in group.all_gather(CommandVote(problem)) if vote.refusal]
         if problems:
             self._tracer.abandon()
-            return Vote("; ".join(problems))
+            return CommandVote("; ".join(problems))
         self._steps = self._left = arguments.steps
         self._last_step = self.trainer.position.step
         self.current = command
@@ -81,7 +87,7 @@ class ProfileHandler(Handler[ProfileArguments]):
         if command is not None:
             self._tracer.abandon()
             message = "The run ended before the steps were traced."
-            self.trainer.answer(command, Answer(CommandState.FAILED, message))
+            self.trainer.answer(command, CommandAnswer(CommandState.FAILED, message))
 
     def put_back(self, command: Command | None) -> None:
         """Gives up the trace of this command."""
@@ -104,7 +110,7 @@ class ProfileHandler(Handler[ProfileArguments]):
             state, kind = CommandState.DONE, EventKind.NOTE
         step = self.trainer.position.step
         self.trainer.telemetry.note(kind, f"profile: {message}", command, step=step)
-        self.trainer.answer(command, Answer(state, message, result))
+        self.trainer.answer(command, CommandAnswer(state, message, result))
 
 
 def _cost(traces: Sequence[TraceOfWorker]) -> str:

@@ -9,7 +9,7 @@ from tfckpt_trainer.counts import count
 from tfckpt_trainer.rundir.records.command import Command, CommandState, RestoreArguments
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.training.checkpoint.restores.restore_manager import SHOWN_LEFT_OUT
-from tfckpt_trainer.training.commands.handler import Answer, Handler, Vote
+from tfckpt_trainer.training.commands.handler import CommandAnswer, CommandVote, Handler
 from tfckpt_trainer.training.hyperparameters.hyperparameters import (
     ValueChange,
     details_of,
@@ -25,22 +25,22 @@ class RestoreHandler(Handler[RestoreArguments]):
 
     arguments = RestoreArguments
 
-    def prepare(self, command: Command, arguments: RestoreArguments) -> Vote:
+    def prepare(self, command: Command, arguments: RestoreArguments) -> CommandVote:
         """Looks whether the hyperparameters can have the values that they get after the restore."""
         del command
-        return Vote(self.trainer.hyperparameters.problem_of(arguments.values))
+        return CommandVote(self.trainer.hyperparameters.problem_of(arguments.values))
 
-    def commit(self, command: Command, arguments: RestoreArguments) -> Answer | Vote:
+    def commit(self, command: Command, arguments: RestoreArguments) -> CommandAnswer | CommandVote:
         """Restores, or changes nothing."""
         name, partial = arguments.name, arguments.partial
         position = self.trainer.position
         began, left = time.monotonic(), position.step
         target = self.trainer.restores.find(name)
         if target.problem:
-            return Vote(target.problem)
+            return CommandVote(target.problem)
         outcome = self.trainer.restores.restore(target, command, partial=partial)
         if outcome.problems:
-            return Answer(
+            return CommandAnswer(
                 CommandState.REFUSED,
                 f"Nothing was changed, training goes on. {'; '.join(outcome.problems)}.",
                 {"problems": list(outcome.problems)},
@@ -52,7 +52,7 @@ class RestoreHandler(Handler[RestoreArguments]):
         more = f" {len(outcome.left_out)} left out: {left_out[0]}, …" if left_out else ""
         workers = self.trainer.group.size
         changed = f" {words_of(changes)}." if changes else ""
-        return Answer(
+        return CommandAnswer(
             CommandState.FAILED if problem else CommandState.DONE,
             f"{problem}At {name} on branch {position.branch}, "
             f"from step {left:,} to {position.step:,}: "

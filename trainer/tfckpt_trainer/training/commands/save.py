@@ -6,7 +6,7 @@ from tfckpt_trainer.rundir.records.command import Command, CommandState, SaveArg
 from tfckpt_trainer.sizes import size
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import SaveOutcome
 from tfckpt_trainer.training.commands.handler import (
-    Answer,
+    CommandAnswer,
     Handler,
     advice_on_full_disk,
 )
@@ -31,13 +31,13 @@ class SaveHandler(Handler[SaveArguments]):
         answer = _saved(outcome) if outcome.name is not None else self._not_saved(outcome)
         self.trainer.answer(command, answer)
 
-    def _not_saved(self, outcome: SaveOutcome) -> Answer:
+    def _not_saved(self, outcome: SaveOutcome) -> CommandAnswer:
         state = CommandState.REFUSED if outcome.refused else CommandState.FAILED
         advice = advice_on_full_disk(self.trainer.run) if outcome.disk_full else None
-        return Answer(state, outcome.problem, advice=advice)
+        return CommandAnswer(state, outcome.problem, advice=advice)
 
 
-def _saved(outcome: SaveOutcome) -> Answer:
+def _saved(outcome: SaveOutcome) -> CommandAnswer:
     result = {
         "name": outcome.name,
         "step": outcome.step,
@@ -49,8 +49,8 @@ def _saved(outcome: SaveOutcome) -> Answer:
         "warning": outcome.warning,
     }
     if outcome.already_saved:
-        return Answer(CommandState.DONE, f"{outcome.name} already holds this step.", result)
-    return Answer(
+        return CommandAnswer(CommandState.DONE, f"{outcome.name} already holds this step.", result)
+    return CommandAnswer(
         CommandState.DONE,
         f"Saved {outcome.name}: {size(outcome.size)} in {outcome.seconds:.2f} s, "
         f"{outcome.durability}",

@@ -10,7 +10,13 @@ from tfckpt_trainer.guards.watch import Firing
 from tfckpt_trainer.rundir.records.command import Command, CommandState, SetArguments
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.hyperparameter import ConfirmedChange
-from tfckpt_trainer.training.commands.handler import AGREED, Answer, Handler, Trainer, Vote
+from tfckpt_trainer.training.commands.handler import (
+    AGREED,
+    CommandAnswer,
+    CommandVote,
+    Handler,
+    Trainer,
+)
 from tfckpt_trainer.training.hyperparameters.agreed_changes import AgreedChanges
 from tfckpt_trainer.training.hyperparameters.hyperparameters import (
     ValueChange,
@@ -29,15 +35,15 @@ class SetHandler(Handler[SetArguments]):
         self._changes = AgreedChanges(trainer.group, trainer.hyperparameters)
         self._committed: Command | None = None
 
-    def prepare(self, command: Command, arguments: SetArguments) -> Vote:
+    def prepare(self, command: Command, arguments: SetArguments) -> CommandVote:
         """Looks whether there are such hyperparameters, and whether they can have these values."""
         problem = arguments.problem_at(self.trainer.position.step)
         if not problem:
             values, until = arguments.values, arguments.until_step
             problem = self.trainer.hyperparameters.problem_of(values, until)
-        return Vote(problem) if problem else AGREED
+        return CommandVote(problem) if problem else AGREED
 
-    def commit(self, command: Command, arguments: SetArguments) -> Answer | Vote:
+    def commit(self, command: Command, arguments: SetArguments) -> CommandAnswer | CommandVote:
         """Changes them, or plans it."""
         step, by = self.trainer.position.step, command.requested_by
         begins = step if arguments.at_step is None else arguments.at_step
@@ -51,7 +57,7 @@ class SetHandler(Handler[SetArguments]):
             until=arguments.until_step,
         )
         if problem:
-            return Vote(f"Nothing was changed: {problem}.")
+            return CommandVote(f"Nothing was changed: {problem}.")
         before = {value.name: value for value in self._changes.before}
         changes = self._all_of(arguments.values, begun)
         where = self._where(begins, arguments.over, arguments.until_step, is_later=not begun)
@@ -72,7 +78,7 @@ class SetHandler(Handler[SetArguments]):
         self.trainer.telemetry.note_changes(
             message, changes, step=step, by=by, begins=begins, confirmed=confirmed
         )
-        return Answer(CommandState.DONE, message, {"step": begins, **details_of(changes)})
+        return CommandAnswer(CommandState.DONE, message, {"step": begins, **details_of(changes)})
 
     def put_back(self, command: Command | None) -> None:
         """Brings the values back, if this command has changed any here; gives up failed plans."""

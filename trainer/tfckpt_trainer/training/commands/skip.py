@@ -10,7 +10,13 @@ from tfckpt_trainer.rundir.records.command import (
     CommandState,
     SkipArguments,
 )
-from tfckpt_trainer.training.commands.handler import AGREED, Answer, Handler, Trainer, Vote
+from tfckpt_trainer.training.commands.handler import (
+    AGREED,
+    CommandAnswer,
+    CommandVote,
+    Handler,
+    Trainer,
+)
 
 
 class SkipHandler(Handler[SkipArguments]):
@@ -22,20 +28,20 @@ class SkipHandler(Handler[SkipArguments]):
         super().__init__(trainer)
         self._planned: tuple[Command, PlannedSkip] | None = None
 
-    def prepare(self, command: Command, arguments: SkipArguments) -> Vote:
+    def prepare(self, command: Command, arguments: SkipArguments) -> CommandVote:
         """Refuses if the run does not read the input itself."""
         del command, arguments
         if self.trainer.reads_input:
             return AGREED
-        return Vote(CANNOT_SKIP)
+        return CommandVote(CANNOT_SKIP)
 
-    def commit(self, command: Command, arguments: SkipArguments) -> Answer:
+    def commit(self, command: Command, arguments: SkipArguments) -> CommandAnswer:
         """Plans it. The event log tells when it is done."""
         at_step = max(self.trainer.position.step, arguments.at_step or 0)
         skip = PlannedSkip(at_step=at_step, batches=arguments.batches, by=command.requested_by)
         self._planned = command, skip
         self.trainer.skips.plan(skip)
-        return Answer(
+        return CommandAnswer(
             CommandState.DONE,
             f"The input of {count(skip.batches, 'step')} is dropped on each worker after step "
             f"{at_step:,}.",

@@ -15,7 +15,7 @@ from tfckpt_trainer.rundir.records.command import (
 )
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
-from tfckpt_trainer.training.commands.handler import Answer, ArgumentsT, Handler, Vote
+from tfckpt_trainer.training.commands.handler import ArgumentsT, CommandAnswer, CommandVote, Handler
 
 
 class _TrashHandler(Handler[ArgumentsT]):
@@ -26,21 +26,21 @@ class _TrashHandler(Handler[ArgumentsT]):
         command: Command,
         kind: EventKind,
         change: Callable[[OnWarning], TrashManifest],
-    ) -> Answer | Vote:
+    ) -> CommandAnswer | CommandVote:
         """Calls `change` on the chief, and notes what it did."""
         if not self.trainer.group.is_chief:
-            return Answer(CommandState.DONE, "")
+            return CommandAnswer(CommandState.DONE, "")
         warnings: list[str] = []
         try:
             manifest = change(warnings.append)
         except TfckptError as error:
-            return Vote(error.found, error.advice)
+            return CommandVote(error.found, error.advice)
         except OSError as error:
-            return Vote(describe_error(error))
+            return CommandVote(describe_error(error))
         message, details = event_of(kind, manifest)
         self.trainer.telemetry.note(kind, message, command, details=details)
         result = {**details, "bytes": manifest.size, "warnings": warnings}
-        return Answer(CommandState.DONE, " ".join([message, *warnings]), result)
+        return CommandAnswer(CommandState.DONE, " ".join([message, *warnings]), result)
 
 
 class PruneHandler(_TrashHandler[PruneArguments]):
@@ -48,7 +48,7 @@ class PruneHandler(_TrashHandler[PruneArguments]):
 
     arguments = PruneArguments
 
-    def commit(self, command: Command, arguments: PruneArguments) -> Answer | Vote:
+    def commit(self, command: Command, arguments: PruneArguments) -> CommandAnswer | CommandVote:
         """Moves them."""
 
         def move(on_warning: OnWarning) -> TrashManifest:
@@ -69,7 +69,7 @@ class UndoHandler(_TrashHandler[UndoArguments]):
 
     arguments = UndoArguments
 
-    def commit(self, command: Command, arguments: UndoArguments) -> Answer | Vote:
+    def commit(self, command: Command, arguments: UndoArguments) -> CommandAnswer | CommandVote:
         """Brings it back."""
 
         def bring_back(on_warning: OnWarning) -> TrashManifest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.draws.stateless_twins import StatelessTwins
-from tfckpt_trainer.training.draws.streams import Position, Streams
+from tfckpt_trainer.training.draws.streams import StreamPosition, Streams
 
 _open: list[DrawsByStep] = []
 """The runs of this process that draw by the step, the newest last."""
@@ -41,11 +41,11 @@ class DrawsByStep:
         if not _open:
             _twins.install()
         _open.append(self)
-        _streams.start(Position(seed, None, worker))
+        _streams.start(StreamPosition(seed, None, worker))
 
     def start_step(self, step: int) -> None:
         """Starts the draws of the step after so many steps."""
-        _streams.start(Position(self._seed, step, self._worker))
+        _streams.start(StreamPosition(self._seed, step, self._worker))
 
     def close(self) -> None:
         """Leaves further draws to TensorFlow."""

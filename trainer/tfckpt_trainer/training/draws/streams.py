@@ -33,7 +33,7 @@ _COUNTERS_OF_STEP = 2**16
 _TRACES_DATASETS = "tensorflow.python.data.ops.structured_function"
 
 
-class Position(NamedTuple):
+class StreamPosition(NamedTuple):
     """Where the streams of this worker start.
 
     Attributes:
@@ -47,7 +47,7 @@ class Position(NamedTuple):
     worker: int
 
 
-class Source(NamedTuple):
+class DrawSource(NamedTuple):
     """Who draws.
 
     Attributes:
@@ -81,13 +81,13 @@ class Streams:
     """All streams of this process: one of each source, and one of each operation with a seed."""
 
     def __init__(self) -> None:
-        self._position = Position(seed=0, step=None, worker=0)
+        self._position = StreamPosition(seed=0, step=None, worker=0)
         self._thread = 0
-        self._eager: dict[tuple[Source, int | None], _EagerStream] = {}
-        self._of_source: dict[Source, _GraphStream] = {}
+        self._eager: dict[tuple[DrawSource, int | None], _EagerStream] = {}
+        self._of_source: dict[DrawSource, _GraphStream] = {}
         self._of_operations: list[_GraphStream] = []
 
-    def start(self, position: Position) -> None:
+    def start(self, position: StreamPosition) -> None:
         """Starts all streams at a position, for draws of this thread and of its replicas."""
         self._position = position
         self._thread = threading.get_ident()
@@ -171,11 +171,11 @@ class Streams:
             stream.start(self._position)
         return self._of_source[source]
 
-    def _source(self) -> Source:
+    def _source(self) -> DrawSource:
         if not tf.distribute.has_strategy() or tf.distribute.in_cross_replica_context():
-            return Source("worker", self._position.worker)
+            return DrawSource("worker", self._position.worker)
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        return Source("replica", int(tf.get_static_value(replica)))
+        return DrawSource("replica", int(tf.get_static_value(replica)))
 
 
 class _EagerStream:
@@ -200,7 +200,7 @@ class _EagerStream:
 class _GraphStream:
     """Counts the draws of graphs, in a variable on the device of the replica."""
 
-    def __init__(self, source: Source, operation_seed: int | None = None) -> None:
+    def __init__(self, source: DrawSource, operation_seed: int | None = None) -> None:
         self._source = source
         self._operation_seed = operation_seed
         device = None
@@ -209,7 +209,7 @@ class _GraphStream:
             device = devices[source.number % len(devices)]
         self._state = _local_variable(device)
 
-    def start(self, position: Position) -> None:
+    def start(self, position: StreamPosition) -> None:
         seed, step, worker = position
         key = _key(seed, worker, *self._source, "graph", self._operation_seed)
         counter = 0 if step is None else (step + 1) * _COUNTERS_OF_STEP

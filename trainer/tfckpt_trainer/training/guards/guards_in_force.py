@@ -16,7 +16,7 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import GuardInForce, GuardSource
 from tfckpt_trainer.rundir.run_config import read_run_config
 from tfckpt_trainer.training.hyperparameters.hyperparameters import Hyperparameters
-from tfckpt_trainer.training.telemetry.step_metrics import StepFacts, ignore_step
+from tfckpt_trainer.training.telemetry.step_metrics import StepSummary, ignore_step
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
@@ -134,7 +134,7 @@ class GuardsInForce:
         self._telemetry.event_log.update_info(guards=in_force)
         return problems
 
-    def step_done(self, facts: StepFacts) -> None:
+    def step_done(self, facts: StepSummary) -> None:
         """Evaluates all guards after a step."""
         if not self._watches:
             return

@@ -16,7 +16,7 @@ from tfckpt_trainer.rundir.records.hyperparameter import (
     number,
     problem_of_values,
 )
-from tfckpt_trainer.training.hyperparameters.sources import Source
+from tfckpt_trainer.training.hyperparameters.sources import HyperparameterSource
 
 ROUNDING = 1e-6
 """Relative difference that a variable of float32 makes."""
@@ -74,12 +74,12 @@ class Hyperparameters:
     """
 
     def __init__(self) -> None:
-        self._sources: dict[str, Source] = {}
-        self._left_out: list[Source] = []
+        self._sources: dict[str, HyperparameterSource] = {}
+        self._left_out: list[HyperparameterSource] = []
         self.seen: dict[str, Hyperparameter] = {}
         self._again: list[ConfirmedChange] = []
 
-    def add(self, source: Source) -> None:
+    def add(self, source: HyperparameterSource) -> None:
         """Adds one.
 
         Raises:

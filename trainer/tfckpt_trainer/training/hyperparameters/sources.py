@@ -44,7 +44,7 @@ _WITHOUT_LIVE = (tf.distribute.ParameterServerStrategy, tf.distribute.TPUStrateg
 """Strategies with which these options were not tried."""
 
 
-class Source(Protocol):
+class HyperparameterSource(Protocol):
     """Holds one hyperparameter.
 
     Attributes:
@@ -98,11 +98,11 @@ class VariableSource:
         _check_present(self)
 
     def get(self) -> float:
-        """See `Source`."""
+        """See `HyperparameterSource`."""
         return _shortest(self._variable.numpy())
 
     def set(self, value: float) -> None:
-        """See `Source`."""
+        """See `HyperparameterSource`."""
         self._variable.assign(int(value) if self.bounds.whole else value)
 
 
@@ -118,11 +118,11 @@ class _LiveSource:
         self._variable = number.variables[0]
 
     def get(self) -> float:
-        """See `Source`."""
+        """See `HyperparameterSource`."""
         return float(self._number)
 
     def set(self, value: float) -> None:
-        """See `Source`."""
+        """See `HyperparameterSource`."""
         self._variable.assign(value)
         self._number = self._number.with_value(value)
 
@@ -146,7 +146,7 @@ class OptionSource(_LiveSource):
         self.set(self._number.initial)
 
     def set(self, value: float) -> None:
-        """See `Source`."""
+        """See `HyperparameterSource`."""
         super().set(value)
         setattr(self._optimizer, self._option, self._number)
 
@@ -184,7 +184,7 @@ class ScheduledRate(_LiveSource):
         _check_present(self)
 
     def get(self) -> float:
-        """See `Source`."""
+        """See `HyperparameterSource`."""
         # A schedule is code of the script: no save may depend on it.
         with suppress(Exception):
             self._last = self._read()
@@ -249,11 +249,11 @@ class OwnSource:
         _check_present(self)
 
     def get(self) -> float:
-        """See `Source`."""
+        """See `HyperparameterSource`."""
         return float(self._get())
 
     def set(self, value: float) -> None:
-        """See `Source`."""
+        """See `HyperparameterSource`."""
         self._set(int(value) if self._is_int else float(value))
 
 
@@ -262,14 +262,14 @@ def _shortest(value: Any) -> float:
     return float(str(value))
 
 
-def _check_present(source: Source) -> None:
+def _check_present(source: HyperparameterSource) -> None:
     if not source.bounds.allow(source.get()):
         raise UsageError(f"{source.name} is {source.get()}; it must be {source.bounds.words}.")
 
 
 def sources_of(
     optimizers: Iterable[tuple[str, Any]], strategy: tf.distribute.Strategy
-) -> Iterator[Source]:
+) -> Iterator[HyperparameterSource]:
     """Yields the hyperparameters of Keras optimizers.
 
     Options of several optimizers are named by the path of theirs: `discriminator/learning_rate`.
@@ -298,7 +298,7 @@ def sources_of(
 
 def _makers(
     prefix: str, optimizer: Any, strategy: tf.distribute.Strategy
-) -> Iterator[Callable[[], Source]]:
+) -> Iterator[Callable[[], HyperparameterSource]]:
     """Yields what makes each source of one optimizer."""
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         if optimizer.built:

@@ -21,7 +21,7 @@ from tfckpt_trainer.training.guards.guards_in_force import GuardsInForce
 from tfckpt_trainer.training.loop.command_poller import CommandPoller
 from tfckpt_trainer.training.loop.coordinator import Coordinator
 from tfckpt_trainer.training.loop.run_options import RunOptions
-from tfckpt_trainer.training.loop.run_state import RunState
+from tfckpt_trainer.training.loop.run_state import LiveRunState
 from tfckpt_trainer.training.loop.save_schedule import (
     EverySteps,
     Improvement,
@@ -59,7 +59,7 @@ class BetweenCalls:
         run: RunDirectory,
         group: WorkerGroup,
         telemetry: Telemetry,
-        state: RunState,
+        state: LiveRunState,
         checkpoints: SavesAndRestores,
         options: RunOptions,
     ) -> None:

@@ -16,7 +16,7 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_trainer.training.checkpoint.saves.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import AFTER_ERROR, SaveOutcome
-from tfckpt_trainer.training.commands.handler import Answer
+from tfckpt_trainer.training.commands.handler import CommandAnswer
 from tfckpt_trainer.training.commands.handlers import CommandHandlers
 from tfckpt_trainer.training.guards.guards_in_force import Proposal
 from tfckpt_trainer.training.loop.command_poller import CommandPoller
@@ -377,11 +377,11 @@ class Coordinator:
         )
         return True
 
-    def _carry_out(self, command: Command) -> Answer | None:
+    def _carry_out(self, command: Command) -> CommandAnswer | None:
         if self.ending is not None:
             message = "The run was stopped just before."
             self._telemetry.event_log.advance_command(command, CommandState.REFUSED, message)
-            return Answer(CommandState.REFUSED, message)
+            return CommandAnswer(CommandState.REFUSED, message)
         answer = self._commands.carry_out(command)
         self.ending = self._loop.ending
         if self._loop.waiting_stop is not None and not self._waits_for_disk_space:

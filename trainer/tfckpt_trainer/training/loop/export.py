@@ -25,8 +25,8 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.export import (
     ExportFormat,
     ExportPhase,
-    ExportReport,
     ExportRequest,
+    ExportResult,
 )
 from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import describe_failure
@@ -71,7 +71,7 @@ def run_export(
             report = _check(place.parent, request, model)
     except (TfckptError, OSError, ValueError, TypeError, KeyError, tf.errors.OpError) as error:
         # Keras raises several kinds of errors for models that it cannot save or load.
-        report = ExportReport(problem=describe_failure(error))
+        report = ExportResult(problem=describe_failure(error))
     store(place.with_name(f"report-{request.phase.value}.json"), report)
 
 
@@ -82,7 +82,7 @@ def _write(
     shared: SharedState,
     model: keras.Model,
     inputs: Inputs | None,
-) -> ExportReport:
+) -> ExportResult:
     prefix = run.root / request.checkpoint
     findings = [found.message for found in verify(prefix).findings if found.severity == "error"]
     problems = findings or shared.compare(prefix).problems
@@ -95,7 +95,7 @@ def _write(
     store_arrays(directory / "inputs.npz", _arrays(examples))
     store_arrays(directory / "outputs.npz", outputs)
     _WRITERS[request.format](model, directory / request.file_name)
-    return ExportReport(step=shared.step, examples=origin, outputs=sum(o.size for o in outputs))
+    return ExportResult(step=shared.step, examples=origin, outputs=sum(o.size for o in outputs))
 
 
 def _restore_adapted(run: RunDirectory, checkpoint: str, shared: SharedState) -> None:
@@ -109,7 +109,7 @@ def _restore_adapted(run: RunDirectory, checkpoint: str, shared: SharedState) ->
         one.assign(contents)
 
 
-def _check(directory: Path, request: ExportRequest, model: keras.Model) -> ExportReport:
+def _check(directory: Path, request: ExportRequest, model: keras.Model) -> ExportResult:
     """Loads the exported model, in another process than `_write`, and compares its outputs."""
     flat = load_arrays(directory / "inputs.npz")
     answer = _READERS[request.format](model, directory / request.file_name)
@@ -126,7 +126,7 @@ def _check(directory: Path, request: ExportRequest, model: keras.Model) -> Expor
             f"{request.file_name} has other outputs than the model after loading: the relative "
             f"difference is {difference:.3g}; expected at most {TOLERANCE:g}."
         )
-    return ExportReport(difference=difference)
+    return ExportResult(difference=difference)
 
 
 def _shapes(arrays: Arrays) -> str:

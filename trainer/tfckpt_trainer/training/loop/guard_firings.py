@@ -29,14 +29,14 @@ from tfckpt_trainer.rundir.records.command import (
 )
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Activity
-from tfckpt_trainer.training.commands.handler import Answer, Trainer
+from tfckpt_trainer.training.commands.handler import CommandAnswer, Trainer
 from tfckpt_trainer.training.guards.guards_in_force import Proposal
 
-CarryOut = Callable[[Command], Answer | None]
+CarryOut = Callable[[Command], CommandAnswer | None]
 """Carries out a command on all workers; returns its answer, None if that comes later."""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class FiringPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What the chief decided that all workers do after a firing.
 
     Attributes:
@@ -86,7 +86,7 @@ class GuardFirings:
         trainer.guards.fired(firing)
         trainer.saves.finish_all()
         decided = self._plan(proposal, worker) if trainer.group.is_chief else None
-        plan = trainer.group.broadcast(decided, Plan)
+        plan = trainer.group.broadcast(decided, FiringPlan)
         assert plan is not None
         trainer.telemetry.note(
             EventKind.GUARD,
@@ -122,7 +122,7 @@ class GuardFirings:
             step=firing.step,
         )
 
-    def _plan(self, proposal: Proposal, worker: int) -> Plan:
+    def _plan(self, proposal: Proposal, worker: int) -> FiringPlan:
         """Decides on the chief what all workers do."""
         firing = proposal.firing
         guard, fired = self._trainer.guards.rules[firing.rule], self._count(firing.rule)
@@ -132,7 +132,7 @@ class GuardFirings:
         if guard.at_most is not None and fired > guard.at_most:
             why = f"it fired {count(fired, 'time')}, and may {count(guard.at_most, 'time')}"
             told = f"The run pauses: {why}"
-            return Plan(
+            return FiringPlan(
                 commands=[_command(PauseArguments(), name, worker)],
                 told=told,
                 paused_because=why,
@@ -146,7 +146,7 @@ class GuardFirings:
                 f"The run pauses, because a person has to decide: {why}",
                 [PauseArguments()],
             )
-        return Plan(
+        return FiringPlan(
             commands=[_command(each, name, worker) for each in arguments],
             told=told.rstrip("."),
             paused_because=why,

@@ -18,14 +18,14 @@ from tfckpt_trainer.training.check.traced_steps import TracedSteps
 from tfckpt_trainer.training.check.untracked_notes import remember_state
 from tfckpt_trainer.training.checkpoint.state import (
     Position,
+    SavedWorkerState,
     SharedState,
     TrainingState,
     UserState,
-    WorkerState,
 )
 from tfckpt_trainer.training.hyperparameters.sources import (
+    HyperparameterSource,
     OwnSource,
-    Source,
     VariableSource,
     sources_of,
 )
@@ -74,7 +74,7 @@ def _by_name(name: str, passed: Any) -> list[tuple[str, Any]]:
     return [(name, passed)]
 
 
-class RunState:
+class LiveRunState:
     """What a run saves and restores.
 
     Attributes:
@@ -116,7 +116,7 @@ class RunState:
         )
         self.saved = TrainingState(
             shared=shared,
-            worker=WorkerState(inputs, shared.user_objects),
+            worker=SavedWorkerState(inputs, shared.user_objects),
             user=UserState(group.index),
             position=Position(),
             step_facts=self._step_facts,
@@ -139,7 +139,7 @@ class RunState:
             raise UsageError(f"{name!r} cannot be the name of a hyperparameter.")
         if bounds.low is not None and bounds.high is not None and bounds.low > bounds.high:
             raise UsageError(f"The bounds of {name} are {bounds.low} and {bounds.high}.")
-        source: Source
+        source: HyperparameterSource
         if is_variable(get) and set is None:
             raw = raw_variable(get)
             is_saved = any(raw_variable(variable) is raw for variable in self.variables())

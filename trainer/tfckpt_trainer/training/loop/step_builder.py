@@ -12,7 +12,7 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.worker import Phase
 from tfckpt_trainer.training.loop.between_calls import BetweenCalls
 from tfckpt_trainer.training.loop.run_options import check_counts
-from tfckpt_trainer.training.loop.run_state import RunState
+from tfckpt_trainer.training.loop.run_state import LiveRunState
 from tfckpt_trainer.training.state.passed import only_optimizer
 from tfckpt_trainer.training.steps.parameter_server_step import ParameterServerStep
 from tfckpt_trainer.training.steps.step_functions import ReplicaStep, StepFlags, StepFunction
@@ -32,7 +32,7 @@ class StepBuilder:
         strategy: tf.distribute.Strategy,
         group: WorkerGroup,
         metrics: StepMetrics,
-        state: RunState,
+        state: LiveRunState,
         between: BetweenCalls,
         peers_watched: AbstractContextManager[Any],
     ) -> None:

@@ -45,7 +45,7 @@ from tfckpt_trainer.training.loop.finish import DATASET_ENDED, FinishedRun
 from tfckpt_trainer.training.loop.run_exactness import RunExactness
 from tfckpt_trainer.training.loop.run_options import RunOptions, guards_of
 from tfckpt_trainer.training.loop.run_ownership import RunOwnership
-from tfckpt_trainer.training.loop.run_state import PassedObjects, RunState, supports_seed
+from tfckpt_trainer.training.loop.run_state import LiveRunState, PassedObjects, supports_seed
 from tfckpt_trainer.training.loop.save_schedule import SaveWhen
 from tfckpt_trainer.training.loop.shutdown import Shutdown
 from tfckpt_trainer.training.loop.step_builder import StepBuilder
@@ -222,7 +222,7 @@ class TrainingRun:
         )
         self._ownership = RunOwnership(run, telemetry)
         passed = PassedObjects(model, optimizer, dataset, extra or {}, metrics)
-        self._state = state = RunState(passed, self._strategy, group, telemetry, options)
+        self._state = state = LiveRunState(passed, self._strategy, group, telemetry, options)
         self._position = state.saved.position
         self._exactness = RunExactness(
             run, group, telemetry, state.saved, is_required=options.saving.require_exact

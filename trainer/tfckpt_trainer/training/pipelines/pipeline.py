@@ -38,7 +38,7 @@ _FAIL = tf.data.experimental.ExternalStatePolicy.FAIL.value
 
 
 @dataclass(frozen=True)
-class Probe:
+class PositionProbe:
     """The result of a dry run: what of a position can be saved, and why not more."""
 
     position: InputPosition
@@ -61,7 +61,7 @@ class Probe:
         )
 
 
-def probe(iterator: tf.data.Iterator) -> Probe:
+def probe(iterator: tf.data.Iterator) -> PositionProbe:
     """Saves the position of an iterator to memory, to find out whether that is possible.
 
     If only the state of its operations cannot be saved, later saves leave out that state.
@@ -77,17 +77,17 @@ def probe(iterator: tf.data.Iterator) -> Probe:
     obstacles += find_order_obstacles(dataset) + find_cache_obstacles(dataset)
     at_best = InputPosition.POSITION if obstacles else InputPosition.EXACT
     if saves_all:
-        return Probe(at_best, obstacles)
+        return PositionProbe(at_best, obstacles)
     if any(obstacle.hides_position for obstacle in obstacles):
-        return Probe(InputPosition.COUNT, obstacles)
+        return PositionProbe(InputPosition.COUNT, obstacles)
     try:
         _serialize(iterator, _IGNORE)
     except POSITION_ERRORS as error:
-        return Probe(InputPosition.COUNT, obstacles or find_obstacles(dataset, error))
+        return PositionProbe(InputPosition.COUNT, obstacles or find_obstacles(dataset, error))
     # The policy is an option of the dataset, but another dataset needs another iterator, which
     # draws other seeds for its shuffles.
     iterator._serialize_to_tensors = partial(_without_external_state, weakref.proxy(iterator))
-    return Probe(at_best, obstacles)
+    return PositionProbe(at_best, obstacles)
 
 
 class Pipeline:

@@ -32,7 +32,7 @@ LOOKUPS = (keras.layers.StringLookup, keras.layers.IntegerLookup)
 
 
 @dataclass(frozen=True)
-class Contents:
+class AdaptedContents:
     """Values by name; none if the script has not made them yet."""
 
     values: Mapping[str, npt.NDArray[Any]]
@@ -44,7 +44,7 @@ class Contents:
         return crc32c(b"".join(sums))
 
 
-_of_tables: weakref.WeakKeyDictionary[Any, Contents] = weakref.WeakKeyDictionary()
+_of_tables: weakref.WeakKeyDictionary[Any, AdaptedContents] = weakref.WeakKeyDictionary()
 """What static tables hold. Nothing changes it."""
 
 
@@ -61,7 +61,7 @@ class Adapted:
     thing: Any
 
     @property
-    def contents(self) -> Contents:
+    def contents(self) -> AdaptedContents:
         """Its present values."""
         raise NotImplementedError
 
@@ -70,29 +70,29 @@ class Adapted:
         """The static table that holds them, if one does."""
         return None
 
-    def obstacle(self, saved: Contents) -> str:
+    def obstacle(self, saved: AdaptedContents) -> str:
         """Returns why it cannot take other values now, as a clause; empty if it can."""
         return ""
 
-    def assign(self, saved: Contents) -> None:
+    def assign(self, saved: AdaptedContents) -> None:
         """Gives it the values that were saved, if there is no obstacle."""
         raise NotImplementedError
 
 
 class _Lookup(Adapted):
     @property
-    def contents(self) -> Contents:
+    def contents(self) -> AdaptedContents:
         return _of_table(self.table, self._tokens)
 
     @property
     def table(self) -> Any:
         return self.thing.lookup_table
 
-    def _tokens(self, keys: npt.NDArray[Any], values: npt.NDArray[Any]) -> Contents:
+    def _tokens(self, keys: npt.NDArray[Any], values: npt.NDArray[Any]) -> AdaptedContents:
         tokens, indices = (values, keys) if self.thing.invert else (keys, values)
-        return Contents({"vocabulary": tokens[np.argsort(indices)]})
+        return AdaptedContents({"vocabulary": tokens[np.argsort(indices)]})
 
-    def obstacle(self, saved: Contents) -> str:
+    def obstacle(self, saved: AdaptedContents) -> str:
         layer, sizes = self.thing, (len(saved.values["vocabulary"]), len(self._vocabulary))
         if layer.output_mode != "int" and not layer.pad_to_max_tokens and len(set(sizes)) > 1:
             return "the layers after it expect its size"
@@ -104,7 +104,7 @@ class _Lookup(Adapted):
     def _vocabulary(self) -> npt.NDArray[Any]:
         return self.contents.values["vocabulary"]
 
-    def assign(self, saved: Contents) -> None:
+    def assign(self, saved: AdaptedContents) -> None:
         layer, tokens = self.thing, saved.values["vocabulary"]
         if layer.output_mode == "tf_idf":
             weights, unknown = layer.idf_weights, [layer.oov_token] * layer.num_oov_indices
@@ -123,28 +123,30 @@ class _Lookup(Adapted):
 
 class _Bins(Adapted):
     @property
-    def contents(self) -> Contents:
+    def contents(self) -> AdaptedContents:
         boundaries = self.thing.bin_boundaries
-        return Contents({} if boundaries is None else {"bin_boundaries": np.asarray(boundaries)})
+        return AdaptedContents(
+            {} if boundaries is None else {"bin_boundaries": np.asarray(boundaries)}
+        )
 
-    def assign(self, saved: Contents) -> None:
+    def assign(self, saved: AdaptedContents) -> None:
         self.thing.bin_boundaries = saved.values["bin_boundaries"].tolist()
 
 
 class _Statistics(Adapted):
     @property
-    def contents(self) -> Contents:
+    def contents(self) -> AdaptedContents:
         if self.thing.mean is None:
-            return Contents({})
+            return AdaptedContents({})
         with tf.device(HOST):
-            return Contents(
+            return AdaptedContents(
                 {name: np.asarray(getattr(self.thing, name)) for name in ("mean", "variance")}
             )
 
-    def obstacle(self, saved: Contents) -> str:
+    def obstacle(self, saved: AdaptedContents) -> str:
         return "" if self.thing.input_mean is None else "the script gives it"
 
-    def assign(self, saved: Contents) -> None:
+    def assign(self, saved: AdaptedContents) -> None:
         for name, value in saved.values.items():
             setattr(self.thing, name, keras.ops.convert_to_tensor(value))
 
@@ -153,7 +155,7 @@ class FixedTable(Adapted):
     """A static lookup table, whose values nothing can change."""
 
     @property
-    def contents(self) -> Contents:
+    def contents(self) -> AdaptedContents:
         """What it holds."""
         return _of_table(self.table, _sorted)
 
@@ -162,7 +164,7 @@ class FixedTable(Adapted):
         """The table."""
         return self.thing
 
-    def obstacle(self, saved: Contents) -> str:
+    def obstacle(self, saved: AdaptedContents) -> str:
         """Says so."""
         return "nothing can change a static table"
 
@@ -219,7 +221,7 @@ class AdaptedComparison:
         problems: A sentence for each that has other values and cannot take the saved ones.
     """
 
-    changed: tuple[tuple[Adapted, Contents], ...] = ()
+    changed: tuple[tuple[Adapted, AdaptedContents], ...] = ()
     missing: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -267,28 +269,28 @@ def is_used(handle: Any) -> bool:
     )
 
 
-def _of_table(table: Any, contents: Callable[..., Contents]) -> Contents:
+def _of_table(table: Any, contents: Callable[..., AdaptedContents]) -> AdaptedContents:
     if table not in _of_tables:
         if not int(table.size()):
             # The script may still fill it.
-            return Contents({})
+            return AdaptedContents({})
         _of_tables[table] = contents(*(part.numpy() for part in table.export()))
     return _of_tables[table]
 
 
-def _sorted(keys: npt.NDArray[Any], values: npt.NDArray[Any]) -> Contents:
+def _sorted(keys: npt.NDArray[Any], values: npt.NDArray[Any]) -> AdaptedContents:
     order = np.argsort(keys)
     # By their values, which are the identifiers of tokens in a vocabulary.
     order = order[np.argsort(values[order], kind="stable")]
-    return Contents({"keys": keys[order], "values": values[order]})
+    return AdaptedContents({"keys": keys[order], "values": values[order]})
 
 
-def _stored(one: Adapted, live: Contents, prefix: Path) -> Contents | None:
+def _stored(one: Adapted, live: AdaptedContents, prefix: Path) -> AdaptedContents | None:
     reader = tf.train.load_checkpoint(str(prefix))
     keys = {name: _key(one, name) for name in live.values}
     if not all(map(reader.has_tensor, keys.values())):
         return None
-    return Contents({name: np.asarray(reader.get_tensor(key)) for name, key in keys.items()})
+    return AdaptedContents({name: np.asarray(reader.get_tensor(key)) for name, key in keys.items()})
 
 
 def _key(one: Adapted, name: str) -> str:
@@ -296,7 +298,7 @@ def _key(one: Adapted, name: str) -> str:
 
 
 def _problem(
-    one: Adapted, live: Contents, saved: Contents, obstacle: str, prefix: Path | None
+    one: Adapted, live: AdaptedContents, saved: AdaptedContents, obstacle: str, prefix: Path | None
 ) -> str:
     pairs = ((name, live.values[name], saved.values[name]) for name in live.values)
     name, here, there = next(pair for pair in pairs if not np.array_equal(*pair[1:]))

@@ -18,7 +18,7 @@ from tfckpt_trainer.bundle.index import Index, read_index
 from tfckpt_trainer.bundle.object_graph import Node, read_object_graph
 from tfckpt_trainer.bundle.tensors import read_integer
 from tfckpt_trainer.rundir.paths import parse_checkpoint_name
-from tfckpt_trainer.training.state.comparison import Comparison, Match, compare_graph
+from tfckpt_trainer.training.state.comparison import StateComparison, VariableMatch, compare_graph
 from tfckpt_trainer.training.state.variables import raw_variable
 
 STEP_NAMES = ("step", "global_step")
@@ -42,7 +42,7 @@ class Adoption:
     """
 
     roots: tuple[Any, ...]
-    comparison: Comparison
+    comparison: StateComparison
     step: int
     notes: tuple[str, ...]
 
@@ -74,7 +74,7 @@ class _Found:
     name: str
     place: Place
     root: Any
-    comparison: Comparison
+    comparison: StateComparison
 
 
 def plan_adoption(root: tf.train.Checkpoint, prefix: Path) -> Adoption:
@@ -106,7 +106,7 @@ def plan_adoption(root: tf.train.Checkpoint, prefix: Path) -> Adoption:
     step, source = _step(saved, adopted, objects.get("optimizer"))
     return Adoption(
         roots=tuple(pairing.root for pairing in adopted),
-        comparison=Comparison(
+        comparison=StateComparison(
             matched=tuple(matched.values()),
             missing=tuple(missing),
             extra=tuple(_extra_layers(pairings.get("model"), matched)),
@@ -178,11 +178,11 @@ def _step(saved: _Saved, adopted: Iterable[_Found], optimizer: Any) -> tuple[int
     return (said.step, "its name") if said is not None else (0, "the start: it names none")
 
 
-def _matches(adopted: Iterable[_Found]) -> Iterator[Match]:
+def _matches(adopted: Iterable[_Found]) -> Iterator[VariableMatch]:
     return (match for pairing in adopted for match in pairing.comparison.matched)
 
 
-def _extra_layers(model: _Found | None, matched: Mapping[str, Match]) -> Iterator[str]:
+def _extra_layers(model: _Found | None, matched: Mapping[str, VariableMatch]) -> Iterator[str]:
     """Yields keys of the saved model that no object of this run has."""
     if model is None or not model.place:
         return

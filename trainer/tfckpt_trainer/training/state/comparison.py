@@ -29,7 +29,7 @@ from tfckpt_trainer.training.state.optimizer_changes import (
 )
 from tfckpt_trainer.training.state.variables import (
     HOST,
-    Rule,
+    ReplicaRule,
     components,
     has_value_outside_variables,
     is_variable,
@@ -57,7 +57,7 @@ _Place = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Match:
+class VariableMatch:
     """A live variable and the key of its tensor in a checkpoint."""
 
     key: str
@@ -65,7 +65,7 @@ class Match:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class StateComparison:
     """How a checkpoint fits the live objects.
 
     Attributes:
@@ -78,7 +78,7 @@ class Comparison:
         is_whole: Whether the checkpoint has numbers for the matched variables, and nothing else.
     """
 
-    matched: tuple[Match, ...]
+    matched: tuple[VariableMatch, ...]
     missing: tuple[str, ...]
     extra: tuple[str, ...]
     different: Mapping[str, str]
@@ -112,7 +112,7 @@ class Comparison:
             *left._grouped(left.extra, _EXTRA),
         ]
 
-    def _without(self, beginning: str) -> Comparison:
+    def _without(self, beginning: str) -> StateComparison:
         """Returns the comparison without the differences below a path."""
 
         def rest(keys: Iterable[str]) -> tuple[str, ...]:
@@ -136,7 +136,7 @@ class Comparison:
             yield sentence.format(names, "is" if len(titles) == 1 else "are")
 
 
-def compare(root: tf.train.Checkpoint, prefix: Path, index: Index | None = None) -> Comparison:
+def compare(root: tf.train.Checkpoint, prefix: Path, index: Index | None = None) -> StateComparison:
     """Compares the object graph of a checkpoint with live objects, as a restore would match them.
 
     Args:
@@ -152,7 +152,7 @@ def compare(root: tf.train.Checkpoint, prefix: Path, index: Index | None = None)
     return compare_graph(root, index, read_object_graph(prefix, index))
 
 
-def compare_graph(root: Any, index: Index, nodes: tuple[Node, ...]) -> Comparison:
+def compare_graph(root: Any, index: Index, nodes: tuple[Node, ...]) -> StateComparison:
     """Compares an object graph that was read before with live objects, as `compare` does."""
     live = {id(variable): (path, variable) for path, variable in live_variables(root)}
     pairs = list(_pairs(root, nodes))
@@ -175,12 +175,12 @@ def compare_graph(root: Any, index: Index, nodes: tuple[Node, ...]) -> Compariso
         if difference:
             different[key] = difference
         else:
-            matched.append(Match(key, variable))
+            matched.append(VariableMatch(key, variable))
     taken = {id(variable) for variable in variables.values()}
     saved_nodes = {node.checkpoint_key: node for node in nodes if node.checkpoint_key is not None}
     saved_titles = {key: node.full_name for key, node in saved_nodes.items() if _is_numbered(key)}
     live_titles = {path: variable_name(v) for path, v in live.values() if _is_numbered(path)}
-    return Comparison(
+    return StateComparison(
         matched=tuple(matched),
         missing=(
             *(path for number, (path, _) in live.items() if number not in taken),
@@ -210,7 +210,7 @@ def _is_whole(index: Index, nodes: Iterable[Node], matched: Collection[str]) -> 
 
 
 def wrong_values(
-    matches: Iterable[Match],
+    matches: Iterable[VariableMatch],
     prefix: Path,
     ignored: Collection[int] = (),
     *,
@@ -247,7 +247,7 @@ def share_of(variable: Any, value: tf.Tensor) -> tf.Tensor:
 
     TensorFlow divides the value of an on-read sum, so that its sum is the stored value again.
     """
-    if rule_of(variable) is not Rule.ON_READ_SUM:
+    if rule_of(variable) is not ReplicaRule.ON_READ_SUM:
         return value
     raw = raw_variable(variable)
     replicas = raw.distribute_strategy.num_replicas_in_sync
@@ -256,7 +256,7 @@ def share_of(variable: Any, value: tf.Tensor) -> tf.Tensor:
 
 
 def _is_equal(
-    match: Match,
+    match: VariableMatch,
     prefix: Path,
     index: Index,
     devices: DeviceChecksums,
@@ -275,7 +275,7 @@ def _is_equal(
     # Those that are equal to the first need not be copied to main memory.
     copied = replicas[:1] if devices.are_equal(match.variable) else replicas
     memories = (memory_of(replica) for replica in copied)
-    if rule_of(match.variable) is not Rule.ON_READ_SUM:
+    if rule_of(match.variable) is not ReplicaRule.ON_READ_SUM:
         entry = index.entries[match.key]
         return all(
             _place(memory) == compared or _has_checksum(memory, index, entry) for memory in memories
@@ -285,7 +285,7 @@ def _is_equal(
     return all(checksum(memory) == share for memory in memories)
 
 
-def stored_values(prefix: Path, matches: Sequence[Match]) -> list[tf.Tensor]:
+def stored_values(prefix: Path, matches: Sequence[VariableMatch]) -> list[tf.Tensor]:
     """Reads the tensors of variables into main memory, and compares their checksums there.
 
     Raises:
@@ -303,7 +303,7 @@ def stored_values(prefix: Path, matches: Sequence[Match]) -> list[tf.Tensor]:
     return values
 
 
-def assign_values(matches: Iterable[Match], values: Iterable[tf.Tensor]) -> None:
+def assign_values(matches: Iterable[VariableMatch], values: Iterable[tf.Tensor]) -> None:
     """Gives variables their stored values in place, on every replica of this worker."""
     for match, value in zip(matches, values, strict=True):
         share = share_of(match.variable, value)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.training.state.comparison import checksum, memory_of
 from tfckpt_trainer.training.state.device_checksums import DeviceChecksums, result_of
-from tfckpt_trainer.training.state.variables import Rule, components, raw_variable
+from tfckpt_trainer.training.state.variables import ReplicaRule, components, raw_variable
 from tfckpt_trainer.training.state.walk import Found
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
@@ -61,7 +61,8 @@ def find_differing(group: WorkerGroup, states: Sequence[Found]) -> Differing:
     devices = DeviceChecksums()
     # All are started before the first result is waited for, so that all devices compute together.
     started = [
-        devices.start(state.thing) if state.rule is Rule.MIRRORED else None for state in states
+        devices.start(state.thing) if state.rule is ReplicaRule.MIRRORED else None
+        for state in states
     ]
     mine = [
         _measure(state, alone=alone) if sums is None else _common(map(result_of, sums))
@@ -71,7 +72,7 @@ def find_differing(group: WorkerGroup, states: Sequence[Found]) -> Differing:
     checksums = {
         id(raw_variable(state.thing)): value
         for state, sums, value in zip(states, started, mine, strict=True)
-        if state.rule is Rule.MIRRORED and sums is None and value != DIFFERS
+        if state.rule is ReplicaRule.MIRRORED and sums is None and value != DIFFERS
     }
     summary = [crc32c("\n".join(paths).encode()), crc32c(np.array(mine, np.int64).tobytes())]
     summaries = group.all_gather(summary)
@@ -112,9 +113,9 @@ def _measure(state: Found, *, alone: bool) -> int:
     """Returns the checksum of a value in main memory, or `DIFFERS`."""
     if alone and state.tracked and not state.rule.is_variable:
         return 0
-    if state.rule is Rule.MIRRORED:
+    if state.rule is ReplicaRule.MIRRORED:
         return _common(checksum(memory_of(component)) for component in components(state.thing))
-    if state.rule is Rule.OTHER and state.tracked:
+    if state.rule is ReplicaRule.OTHER and state.tracked:
         return _checksum_of_object(state.thing)
     return DIFFERS
 

@@ -14,8 +14,8 @@ import tensorflow as tf
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.training.state.adapted import KEYS
 from tfckpt_trainer.training.state.comparison import (
-    Comparison,
-    Match,
+    StateComparison,
+    VariableMatch,
     assign_values,
     describe_difference,
     stored_values,
@@ -52,7 +52,7 @@ def write_values(prefix: Path, values: Mapping[str, tf.Tensor]) -> None:
         )
 
 
-def compare_values(states: Iterable[Found], prefix: Path) -> Comparison:
+def compare_values(states: Iterable[Found], prefix: Path) -> StateComparison:
     """Compares the variables with the values at `prefix`; changes nothing.
 
     Raises:
@@ -63,9 +63,9 @@ def compare_values(states: Iterable[Found], prefix: Path) -> Comparison:
     live = {state.path: state.thing for state in states}
     present = {path: thing for path, thing in live.items() if path in index.entries}
     differences = {path: describe_difference(path, thing, index) for path, thing in present.items()}
-    return Comparison(
+    return StateComparison(
         matched=tuple(
-            Match(path, thing) for path, thing in present.items() if not differences[path]
+            VariableMatch(path, thing) for path, thing in present.items() if not differences[path]
         ),
         missing=tuple(path for path in live if path not in present),
         extra=tuple(p for p in index.entries if p not in live and not p.startswith(KEYS)),
@@ -73,7 +73,7 @@ def compare_values(states: Iterable[Found], prefix: Path) -> Comparison:
     )
 
 
-def restore_values(prefix: Path, matches: Sequence[Match]) -> None:
+def restore_values(prefix: Path, matches: Sequence[VariableMatch]) -> None:
     """Restores variables in place, on every replica of this worker."""
     assign_values(matches, stored_values(prefix, matches))
 

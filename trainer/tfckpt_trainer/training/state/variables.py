@@ -25,7 +25,7 @@ MUTABLE_TABLES = (tf.lookup.experimental.MutableHashTable, tf.lookup.experimenta
 _exempt: weakref.WeakValueDictionary[int, tf.Variable] = weakref.WeakValueDictionary()
 
 
-class Rule(StrEnum):
+class ReplicaRule(StrEnum):
     """How the values of one object on several replicas relate.
 
     Whether the replicas of a `MIRRORED` variable are equal is measured at each save.
@@ -40,25 +40,25 @@ class Rule(StrEnum):
     @property
     def is_on_read(self) -> bool:
         """Whether each replica has a value of its own, and a read combines them."""
-        return self in {Rule.ON_READ_SUM, Rule.ON_READ_MEAN}
+        return self in {ReplicaRule.ON_READ_SUM, ReplicaRule.ON_READ_MEAN}
 
     @property
     def is_variable(self) -> bool:
         """Whether it is the rule of a variable."""
-        return self not in {Rule.ITERATOR, Rule.OTHER}
+        return self not in {ReplicaRule.ITERATOR, ReplicaRule.OTHER}
 
 
-def rule_of(thing: Any) -> Rule | None:
+def rule_of(thing: Any) -> ReplicaRule | None:
     """Returns the rule of an object; None if it has no value of its own."""
     if is_variable(thing):
         aggregation = getattr(raw_variable(thing), "aggregation", None)
         if not is_read_by_all(thing) or aggregation == tf.VariableAggregation.NONE:
-            return Rule.MIRRORED
+            return ReplicaRule.MIRRORED
         is_sum = aggregation == tf.VariableAggregation.SUM
-        return Rule.ON_READ_SUM if is_sum else Rule.ON_READ_MEAN
+        return ReplicaRule.ON_READ_SUM if is_sum else ReplicaRule.ON_READ_MEAN
     if isinstance(thing, tf.data.Iterator):
-        return Rule.ITERATOR
-    return Rule.OTHER if has_value_outside_variables(thing) else None
+        return ReplicaRule.ITERATOR
+    return ReplicaRule.OTHER if has_value_outside_variables(thing) else None
 
 
 def has_value_outside_variables(thing: Any) -> bool:

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from tfckpt_trainer.training.keras_library import keras
 from tfckpt_trainer.training.state.adapted import Adapted, find_adapted
-from tfckpt_trainer.training.state.variables import Rule, is_variable, raw_variable, rule_of
+from tfckpt_trainer.training.state.variables import ReplicaRule, is_variable, raw_variable, rule_of
 
 _Trackable = tf.__internal__.tracking.Trackable
 _WALKED = (
@@ -62,7 +62,7 @@ class Found:
 
     path: str
     thing: Any
-    rule: Rule
+    rule: ReplicaRule
     tracked: bool
     is_seed: bool = False
     is_metric: bool = False

@@ -38,7 +38,7 @@ class Call(NamedTuple):
     input_seconds: float
 
 
-class StepFacts(NamedTuple):
+class StepSummary(NamedTuple):
     """One step, for the summary writer.
 
     Until `StepMetrics.settle`, looking at a metric may wait for the device.
@@ -51,7 +51,7 @@ class StepFacts(NamedTuple):
     metrics: Mapping[str, float]
 
 
-def ignore_step(facts: StepFacts) -> None:
+def ignore_step(facts: StepSummary) -> None:
     """Does nothing with a step."""
     del facts
 
@@ -95,16 +95,16 @@ class StepMetrics:
     last_step_at: float | None = None
     step_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW_STEPS))
     input_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW_STEPS))
-    finished_steps: deque[StepFacts] = field(
+    finished_steps: deque[StepSummary] = field(
         default_factory=lambda: deque(maxlen=MAX_PENDING_STEPS)
     )
     not_finite: FiniteWatch = field(default_factory=FiniteWatch)
     saves: SaveTally = field(default_factory=SaveTally)
     hyperparameters: Callable[[], list[Hyperparameter]] = list
     write_problem: str = ""
-    on_step: Callable[[StepFacts], None] = ignore_step
+    on_step: Callable[[StepSummary], None] = ignore_step
     _newest: Sequence[Mapping[str, float]] = ()
-    _unsettled: list[StepFacts] = field(default_factory=list)
+    _unsettled: list[StepSummary] = field(default_factory=list)
     _last_traced: bool = False
 
     def report(self, values: Mapping[str, float]) -> None:
@@ -138,7 +138,7 @@ class StepMetrics:
         for facts, metrics in zip(unsettled, self._newest, strict=True):
             self.reported = {**self.reported, **metrics}
             self.not_finite.step_done(facts.step, metrics)
-            done = StepFacts(*facts[:-1], metrics)
+            done = StepSummary(*facts[:-1], metrics)
             self.finished_steps.append(done)
             self.on_step(done)
 
@@ -170,7 +170,7 @@ class StepMetrics:
         self.saves.step_done(call.seconds)
         first = step - len(of_steps) + 1
         self._unsettled = [
-            StepFacts(now, first + number, self.branch, seconds, metrics)
+            StepSummary(now, first + number, self.branch, seconds, metrics)
             for number, metrics in enumerate(of_steps)
         ]
         if is_read:
@@ -206,7 +206,7 @@ class StepMetrics:
         self.step_seconds.clear()
         self.input_seconds.clear()
 
-    def take_finished_steps(self) -> list[StepFacts]:
+    def take_finished_steps(self) -> list[StepSummary]:
         """Returns the steps since the last call, oldest first."""
         drained = []
         while self.finished_steps:

@@ -16,7 +16,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_trainer.rundir.storage.documents import append
 from tfckpt_trainer.training.telemetry.event_file import EventFile
-from tfckpt_trainer.training.telemetry.step_metrics import StepFacts, StepMetrics, finite
+from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics, StepSummary, finite
 
 POINTS_PER_HEARTBEAT = 20
 """Largest number of steps written per heartbeat. A faster loop is sampled evenly."""
@@ -102,7 +102,7 @@ class SummaryWriter:
         if writer is not None:
             self._attempt(writer.close)
 
-    def _step_event(self, facts: StepFacts) -> event_pb2.Event:
+    def _step_event(self, facts: StepSummary) -> event_pb2.Event:
         values = [_scalar("step_seconds", facts.seconds)]
         if self._index == 0:
             values += [_scalar(name, value) for name, value in facts.metrics.items()]
@@ -111,7 +111,7 @@ class SummaryWriter:
         )
 
     def _append_to_series(
-        self, steps: Sequence[StepFacts], newest: Mapping[int, Mapping[str, float]]
+        self, steps: Sequence[StepSummary], newest: Mapping[int, Mapping[str, float]]
     ) -> None:
         """Appends the newest value of each metric, at the step that reported it."""
         points = [
@@ -154,7 +154,7 @@ class SummaryWriter:
             )
 
 
-def _newest_reports(steps: Sequence[StepFacts]) -> dict[int, dict[str, float]]:
+def _newest_reports(steps: Sequence[StepSummary]) -> dict[int, dict[str, float]]:
     """Returns the newest value of each metric, by the place of the step that reported it."""
     places: dict[str, int] = {}
     for place, facts in enumerate(steps):

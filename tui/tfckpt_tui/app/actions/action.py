@@ -59,7 +59,7 @@ def can_launch_again(run: RunSnapshot, selection: Selection) -> bool:
     return has_ended(run, selection) and run.state is not RunState.QUEUED
 
 
-class Action(msgspec.Struct, frozen=True, kw_only=True):
+class AppAction(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that a user can do on the dashboard.
 
     Attributes:

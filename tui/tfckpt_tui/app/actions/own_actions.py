@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tfckpt_tui.app.actions.action import Action, Reason
+from tfckpt_tui.app.actions.action import AppAction, Reason
 from tfckpt_tui.app.actions.table import selected_or_marked
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.settings.own_actions import ActionSection, ActsOn
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 
-def own_actions(sections: Mapping[str, ActionSection]) -> tuple[Action, ...]:
+def own_actions(sections: Mapping[str, ActionSection]) -> tuple[AppAction, ...]:
     """Returns the actions of `[actions.NAME]`, in the order of the file."""
     return tuple(_action(name, section) for name, section in sections.items())
 
 
-def _action(name: str, section: ActionSection) -> Action:
+def _action(name: str, section: ActionSection) -> AppAction:
     title = clean(section.title.rstrip(".")) or f"Run {name}"
-    return Action(
+    return AppAction(
         name=name,
         key=section.key,
         label=name,

@@ -14,7 +14,7 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_tui.app.actions import views
 from tfckpt_tui.app.actions.action import (
-    Action,
+    AppAction,
     Reason,
     can_launch_again,
     has_ended,
@@ -192,7 +192,7 @@ _CHECKPOINTS = require(
 )
 
 ACTIONS = (
-    Action(
+    AppAction(
         name="save",
         key="s",
         label="save",
@@ -205,7 +205,7 @@ ACTIONS = (
         changes_run=True,
         in_footer=True,
     ),
-    Action(
+    AppAction(
         name="restore",
         key="r",
         label="restore",
@@ -219,7 +219,7 @@ ACTIONS = (
         changes_run=True,
         in_footer=True,
     ),
-    Action(
+    AppAction(
         name="prune",
         key="p",
         label="prune",
@@ -234,7 +234,7 @@ ACTIONS = (
         applies_to_marked=True,
         in_footer=True,
     ),
-    Action(
+    AppAction(
         name="undo",
         key="u",
         label="undo",
@@ -246,7 +246,7 @@ ACTIONS = (
         changes_run=True,
         in_footer=True,
     ),
-    Action(
+    AppAction(
         name="pin",
         key="asterisk",
         label="pin",
@@ -264,7 +264,7 @@ ACTIONS = (
             lambda run, selection: bool(selection.all) and all(c.pinned for c in selection.all),
         ),
     ),
-    Action(
+    AppAction(
         name="inspect",
         key="enter",
         label="inspect",
@@ -276,7 +276,7 @@ ACTIONS = (
         requires=(_inspectable,),
         in_footer=True,
     ),
-    Action(
+    AppAction(
         name="verify",
         key="v",
         label="verify",
@@ -290,7 +290,7 @@ ACTIONS = (
         applies_to_marked=True,
         in_footer=True,
     ),
-    Action(
+    AppAction(
         name="mark",
         key="space",
         label="mark",
@@ -300,7 +300,7 @@ ACTIONS = (
         perform=lambda dashboard: dashboard.mark(),
         requires=(_selected,),
     ),
-    Action(
+    AppAction(
         name="mark-all",
         key="M",
         label="mark all",
@@ -309,7 +309,7 @@ ACTIONS = (
         perform=lambda dashboard: dashboard.mark_all(),
         requires=(_selected,),
     ),
-    Action(
+    AppAction(
         name="compare",
         key="d",
         label="compare",
@@ -327,7 +327,7 @@ ACTIONS = (
         ),
         in_footer=True,
     ),
-    Action(
+    AppAction(
         name="export",
         key="e",
         label="export",
@@ -340,7 +340,7 @@ ACTIONS = (
         changes_run=True,
         in_footer=True,
     ),
-    Action(
+    AppAction(
         name="check",
         key="K",
         label="check",
@@ -352,7 +352,7 @@ ACTIONS = (
         requires=(needs_trainer, _TRAINS),
         changes_run=True,
     ),
-    Action(
+    AppAction(
         name="pause",
         key="z",
         label="pause",
@@ -365,7 +365,7 @@ ACTIONS = (
         in_footer=True,
         other_label=("resume", lambda run, selection: run.state is RunState.PAUSED),
     ),
-    Action(
+    AppAction(
         name="stop",
         key="x",
         label="stop",
@@ -380,7 +380,7 @@ ACTIONS = (
         other_label=("cancel", _has_waiting_job),
         needed_when=_has_waiting_job,
     ),
-    Action(
+    AppAction(
         name="force-stop",
         key="X",
         label="force stop",
@@ -393,7 +393,7 @@ ACTIONS = (
         changes_run=True,
         needed_when=_answers_no_command,
     ),
-    Action(
+    AppAction(
         name="launch",
         key="L",
         label="launch",
@@ -417,7 +417,7 @@ ACTIONS = (
         in_footer=True,
         needed_when=can_launch_again,
     ),
-    Action(
+    AppAction(
         name="tensorboard",
         key="t",
         label="tensorboard",
@@ -428,7 +428,7 @@ ACTIONS = (
         command="tensorboard",
         in_footer=True,
     ),
-    Action(
+    AppAction(
         name="logs",
         key="l",
         label="logs",
@@ -439,7 +439,7 @@ ACTIONS = (
         before_first_snapshot=True,
         in_footer=True,
     ),
-    Action(
+    AppAction(
         name="failure",
         key="f",
         label="failure",
@@ -455,7 +455,7 @@ ACTIONS = (
             ),
         ),
     ),
-    Action(
+    AppAction(
         name="stacks",
         key="S",
         label="stacks",
@@ -472,7 +472,7 @@ ACTIONS = (
         ),
         changes_run=True,
     ),
-    Action(
+    AppAction(
         name="diagnostics",
         key="o",
         label="diagnostics",
@@ -490,7 +490,7 @@ ACTIONS = (
         ),
         in_footer=True,
     ),
-    Action(
+    AppAction(
         name="worker",
         key="w",
         label="worker",
@@ -504,7 +504,7 @@ ACTIONS = (
             require(lambda run, selection: bool(run.workers), "No worker has written a heartbeat."),
         ),
     ),
-    Action(
+    AppAction(
         name="charts",
         key="c",
         label="charts",
@@ -517,7 +517,7 @@ ACTIONS = (
             require(lambda run, selection: bool(run.samples), "There are no measurements yet."),
         ),
     ),
-    Action(
+    AppAction(
         name="profile",
         key="P",
         label="profile",
@@ -527,7 +527,7 @@ ACTIONS = (
         perform=views.open_profile,
         command="profile",
     ),
-    Action(
+    AppAction(
         name="own-actions",
         key="A",
         label="actions",
@@ -538,7 +538,7 @@ ACTIONS = (
         command="act",
         before_first_snapshot=True,
     ),
-    Action(
+    AppAction(
         name="hyperparameters",
         key="H",
         label="hyperparameters",
@@ -549,7 +549,7 @@ ACTIONS = (
         perform=views.open_hyperparameters,
         command="set",
     ),
-    Action(
+    AppAction(
         name="guards",
         key="G",
         label="guards",
@@ -560,7 +560,7 @@ ACTIONS = (
         command="guards",
         precedes_panes=True,
     ),
-    Action(
+    AppAction(
         name="events",
         key="J",
         label="events",
@@ -571,7 +571,7 @@ ACTIONS = (
         command="journal",
         in_footer=True,
     ),
-    Action(
+    AppAction(
         name="trash",
         key="T",
         label="trash",
@@ -580,7 +580,7 @@ ACTIONS = (
         perform=views.open_trash,
         command="trash",
     ),
-    Action(
+    AppAction(
         name="filter",
         key="slash",
         label="filter",
@@ -590,7 +590,7 @@ ACTIONS = (
         perform=lambda dashboard: dashboard.open_filter(),
         precedes_panes=True,
     ),
-    Action(
+    AppAction(
         name="sort",
         key="greater_than_sign",
         label="sort",
@@ -599,7 +599,7 @@ ACTIONS = (
         perform=lambda dashboard: dashboard.sort_by_column(1),
         requires=(_shown,),
     ),
-    Action(
+    AppAction(
         name="sort-back",
         key="less_than_sign",
         label="sort back",
@@ -608,7 +608,7 @@ ACTIONS = (
         perform=lambda dashboard: dashboard.sort_by_column(-1),
         requires=(_shown,),
     ),
-    Action(
+    AppAction(
         name="turn-order",
         key="equals_sign",
         label="reverse",
@@ -617,7 +617,7 @@ ACTIONS = (
         perform=lambda dashboard: dashboard.reverse_sort_order(),
         requires=(_shown,),
     ),
-    Action(
+    AppAction(
         name="columns",
         key="C",
         label="columns",
@@ -625,7 +625,7 @@ ACTIONS = (
         help="Shows a column always, never, or where it fits. Columns that differ come first.",
         perform=lambda dashboard: views.open_settings(dashboard, "app.columns"),
     ),
-    Action(
+    AppAction(
         name="copy",
         key="y",
         label="copy",
@@ -636,7 +636,7 @@ ACTIONS = (
         requires=(selected_or_marked,),
         applies_to_marked=True,
     ),
-    Action(
+    AppAction(
         name="copy-row",
         key="Y",
         label="copy row",
@@ -646,7 +646,7 @@ ACTIONS = (
         requires=(selected_or_marked,),
         applies_to_marked=True,
     ),
-    Action(
+    AppAction(
         name="palette",
         key="colon",
         label="palette",
@@ -656,7 +656,7 @@ ACTIONS = (
         perform=lambda dashboard: dashboard.app.action_command_palette(),
         before_first_snapshot=True,
     ),
-    Action(
+    AppAction(
         name="settings",
         key="comma",
         label="settings",
@@ -666,7 +666,7 @@ ACTIONS = (
         command="config",
         before_first_snapshot=True,
     ),
-    Action(
+    AppAction(
         name="help",
         key="question_mark",
         label="help",
@@ -677,7 +677,7 @@ ACTIONS = (
         in_footer=True,
         at_footer_end=True,
     ),
-    Action(
+    AppAction(
         name="detach",
         key="q",
         label="detach",

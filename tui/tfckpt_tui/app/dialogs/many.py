@@ -17,7 +17,7 @@ from tfckpt_tui.app.dialogs.list_dialog import ListDialog
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.pane import is_open
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, shorten_middle
+from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, shorten_middle
 from tfckpt_tui.formats.run_names import short_names
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -111,7 +111,7 @@ class RunPlanList(ListPane[RunPlan]):
         """Returns that there is no plan yet."""
         return "asking the runs …"
 
-    def head_lines(self, width: int) -> Sequence[Line]:
+    def head_lines(self, width: int) -> Sequence[StyledLine]:
         """Returns the headings of the columns."""
         return (self.column_layout(width).head(),) if self.rows else ()
 

@@ -11,7 +11,7 @@ from textual.widgets import Input
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.saved_model import NEEDED, VARIABLES
 from tfckpt_trainer.catalog.retention.own_rules import recorded_verdicts
-from tfckpt_trainer.catalog.retention.plan import Plan, Prunable, plan_of_names
+from tfckpt_trainer.catalog.retention.plan import Prunable, RetentionPlan, plan_of_names
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.rules import RuleFields
 from tfckpt_trainer.catalog.scan.order import find_order_doubt
@@ -32,7 +32,7 @@ from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.settings.config import DefaultPolicy
 
 _DEFAULT_POLICY = Policy(keep_last=5)
-_NO_PLAN = Plan((), {}, {})
+_NO_PLAN = RetentionPlan((), {}, {})
 
 _COLUMNS = (
     Column("decision", "", 8, align="<"),
@@ -53,7 +53,7 @@ class PlanList(ListPane[Checkpoint]):
 
     _plan = _NO_PLAN
 
-    def show_plan(self, plan: Plan) -> None:
+    def show_plan(self, plan: RetentionPlan) -> None:
         """Lists the decisions of a plan."""
         self._plan = plan
         self.show_rows(plan.checkpoints)
@@ -98,7 +98,7 @@ class PlanDialog(ListDialog[tuple[str, ...]]):
 
     # -- for subclasses ------------------------------------------------------------------
 
-    def make_plan(self) -> Plan:
+    def make_plan(self) -> RetentionPlan:
         """Returns the plan.
 
         Raises:
@@ -179,7 +179,7 @@ class PruneMarkedDialog(PlanDialog):
             self.caption = " prune 1 checkpoint "
         self.update_plan()
 
-    def make_plan(self) -> Plan:
+    def make_plan(self) -> RetentionPlan:
         """Returns the plan for the marked checkpoints that still exist."""
         there = {checkpoint.name for checkpoint in self.snapshot.checkpoints}
         info = self.snapshot.info
@@ -253,7 +253,7 @@ class PruneDialog(PlanDialog):
             yield ((clean(f"{doubt.words} {doubt.reservation}, pin it first."), "warn"),)
         yield from super().text()
 
-    def make_plan(self) -> Plan:
+    def make_plan(self) -> RetentionPlan:
         """Returns what no rule keeps."""
         # Unchanged fields mean the first policy itself, whatever the fields can show of it.
         changed = self._texts != self._first_texts

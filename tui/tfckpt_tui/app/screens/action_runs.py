@@ -17,7 +17,7 @@ from tfckpt_tui.app.widgets.base.columns import Column, Layout
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.pane import is_open
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
+from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import as_seen, clean
@@ -212,7 +212,7 @@ class ActionRunsScreen(Page):
         if was_at_end or is_other:
             pane.scroll_rows(len(lines))
 
-    def _configured(self, width: int) -> list[Line]:
+    def _configured(self, width: int) -> list[StyledLine]:
         """Returns the configured actions, or how to configure one."""
         lines = [
             line(

@@ -20,18 +20,18 @@ from tfckpt_tui.app.widgets.base.icons import Icon
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.pane import is_open
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten_middle
+from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line, shorten_middle
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.run_names import short_names
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.services.control.many import Outcome, RunAnswer
+from tfckpt_tui.services.control.many import RunAnswer, RunOutcome
 
-_SIGNS: Mapping[Outcome, Icon] = {
-    Outcome.FAILED: Icon("✗", "bad", "failed"),
-    Outcome.LEFT_OUT: Icon("–", "warn", "could not, and was not asked"),
-    Outcome.WAITING: Icon("◌", "busy", "has not answered yet"),
-    Outcome.DONE: Icon("✓", "good", "done"),
+_SIGNS: Mapping[RunOutcome, Icon] = {
+    RunOutcome.FAILED: Icon("✗", "bad", "failed"),
+    RunOutcome.LEFT_OUT: Icon("–", "warn", "could not, and was not asked"),
+    RunOutcome.WAITING: Icon("◌", "busy", "has not answered yet"),
+    RunOutcome.DONE: Icon("✓", "good", "done"),
 }
 
 
@@ -47,7 +47,7 @@ class AnswerList(ListPane[RunAnswer]):
         self.title = title
         self._names = names
 
-    def head_lines(self, width: int) -> Sequence[Line]:
+    def head_lines(self, width: int) -> Sequence[StyledLine]:
         """Returns the headings of the columns."""
         return (self.column_layout(width).head(),)
 

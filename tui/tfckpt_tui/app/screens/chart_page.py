@@ -18,7 +18,7 @@ from tfckpt_tui.app.widgets.base.icons import EVENT_ICONS
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.search_input import SearchInput, search_binding
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, flow, shorten
+from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, flow, shorten
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.app.widgets.charts.chart import Chart
 from tfckpt_tui.app.widgets.charts.grid import ChartGrid
@@ -306,7 +306,7 @@ class ChartPage(Page):
         """Returns the columns and lines for charts."""
         return self.size.width, self.size.height - 2
 
-    def _figures(self, place: int, count: int) -> Line:
+    def _figures(self, place: int, count: int) -> StyledLine:
         """Returns the position of the cursor, or else statistics of the chosen chart."""
         groups: list[Sequence[Span]] = []
         if count > 1 or self._pattern:
@@ -322,8 +322,10 @@ class ChartPage(Page):
         if self._cursor is None:
             groups += self.statistics()
         else:
-            groups += self._at_cursor(width - Line(flow(groups, width, _GAP)).width - len(_GAP))
-        return Line(flow(groups, width, _GAP))
+            groups += self._at_cursor(
+                width - StyledLine(flow(groups, width, _GAP)).width - len(_GAP)
+            )
+        return StyledLine(flow(groups, width, _GAP))
 
     def _at_cursor(self, width: int) -> list[Sequence[Span]]:
         """Returns what is at the cursor: the step, the time, and the mark that is visited."""
@@ -337,7 +339,7 @@ class ChartPage(Page):
             told = clean_message(self._mark.message) or self._mark.kind.value
             when = "" if self._mark.step is None else f"step {self._mark.step:,}  "
             before: list[Span] = [(when, "value"), (f"{icon.glyph} ", icon.style)]
-            words = shorten(told, width - Line(tuple(before)).width)
+            words = shorten(told, width - StyledLine(tuple(before)).width)
             return [*groups, [*before, (words, "value")]]
         if here is not None:
             _, branch, sample = here

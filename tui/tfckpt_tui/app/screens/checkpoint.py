@@ -17,7 +17,7 @@ from tfckpt_tui.app.protocols import ActsOnCheckpoints
 from tfckpt_tui.app.screens.page import action_binding
 from tfckpt_tui.app.screens.tensor_pages import LOOK, SEARCH, StatisticsWork, TensorPage
 from tfckpt_tui.app.widgets.base.pane import is_open
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
+from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line
 from tfckpt_tui.app.widgets.checkpoints.checkpoint_lines import (
     change_lines,
     check_lines,
@@ -208,7 +208,7 @@ class CheckpointScreen(TensorPage):
 
     # -- what it shows -----------------------------------------------------------------------
 
-    def fact_lines(self) -> list[Line]:
+    def fact_lines(self) -> list[StyledLine]:
         """Returns the facts about the checkpoint, and its verification."""
         facts = fact_lines(self._checkpoint, self._inspection, self._snapshot.at)
         key = self.run_app.key_of("verify")
@@ -223,13 +223,13 @@ class CheckpointScreen(TensorPage):
             return None
         return partial(statistics_of, self._run, inspection, variable)
 
-    def details(self) -> tuple[Span, list[Line]]:
+    def details(self) -> tuple[Span, list[StyledLine]]:
         """Returns what a restore brings back, and what the record has besides."""
         lines = resumed_lines(self._inspection.resumed) if self._inspection is not None else []
         record = self._checkpoint.record
         changes = change_lines(record) if record is not None else []
         if changes:
-            lines += [Line(), line(("changes", "title")), *changes]
+            lines += [StyledLine(), line(("changes", "title")), *changes]
         if record is not None and record.workers:
-            lines += [Line(), *record_lines(record)]
+            lines += [StyledLine(), *record_lines(record)]
         return ("resuming from it brings back", "title"), lines

@@ -11,14 +11,14 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from tfckpt_trainer.bundle.analysis.compare import Difference, TensorChange
+from tfckpt_trainer.bundle.analysis.compare import TensorChange, TensorDifference
 from tfckpt_trainer.bundle.dtypes import is_inexact
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.pane import is_open
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
+from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.app.widgets.checkpoints.differences import Differences
 from tfckpt_tui.formats import units
@@ -153,8 +153,8 @@ class CompareScreen(Page):
         head.styles.height = len(lines)
         head.show_lines(lines)
 
-    def _measure_line(self, comparison: Comparison) -> Line:
-        changed = comparison.count(Difference.CHANGED)
+    def _measure_line(self, comparison: Comparison) -> StyledLine:
+        changed = comparison.count(TensorDifference.CHANGED)
         if self._measuring:
             done = f"{len(self._measured):,} of {changed:,} read"
             return line(("◌ ", "busy"), (done, "value"))
@@ -169,7 +169,7 @@ class CompareScreen(Page):
         return line(("✓ ", "good"), ("nothing to measure", "muted"))
 
 
-def _title(before: Checkpoint, after: Checkpoint) -> Line:
+def _title(before: Checkpoint, after: Checkpoint) -> StyledLine:
     return line(
         ("from ", "label"), (clean(before.name), "title"), _step(before),
         ("  to ", "label"), (clean(after.name), "title"), _step(after),
@@ -180,13 +180,13 @@ def _step(checkpoint: Checkpoint) -> Span:
     return (f" step {checkpoint.step:,}" if checkpoint.step is not None else "", "muted")
 
 
-def _counts(comparison: Comparison) -> Line:
+def _counts(comparison: Comparison) -> StyledLine:
     spans: list[Span] = []
     for kind, style in _STYLES.items():
         count = comparison.count(kind)
         if count:
             spans += [(f"{count:,} ", "value"), (_WORDS[kind], style), ("   ", "")]
-    return Line(tuple(spans))
+    return StyledLine(tuple(spans))
 
 
 def _unread(measured: Sequence[Measured]) -> list[Span]:
@@ -215,18 +215,18 @@ def _distance(comparison: Comparison, measured: Sequence[TensorChange]) -> Span:
 
 
 _WORDS = {
-    Difference.CHANGED: "changed",
-    Difference.EQUAL: "equal",
-    Difference.ADDED: "added",
-    Difference.REMOVED: "removed",
-    Difference.SHAPE: "other shape",
-    Difference.DTYPE: "other dtype",
+    TensorDifference.CHANGED: "changed",
+    TensorDifference.EQUAL: "equal",
+    TensorDifference.ADDED: "added",
+    TensorDifference.REMOVED: "removed",
+    TensorDifference.SHAPE: "other shape",
+    TensorDifference.DTYPE: "other dtype",
 }
 _STYLES = {
-    Difference.CHANGED: "calm",
-    Difference.EQUAL: "muted",
-    Difference.ADDED: "good",
-    Difference.REMOVED: "bad",
-    Difference.SHAPE: "warn",
-    Difference.DTYPE: "warn",
+    TensorDifference.CHANGED: "calm",
+    TensorDifference.EQUAL: "muted",
+    TensorDifference.ADDED: "good",
+    TensorDifference.REMOVED: "bad",
+    TensorDifference.SHAPE: "warn",
+    TensorDifference.DTYPE: "warn",
 }

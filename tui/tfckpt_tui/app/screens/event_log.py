@@ -17,7 +17,7 @@ from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.search_input import SearchInput, search_binding
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
+from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.app.widgets.run.events import EventList
 from tfckpt_tui.formats import units
@@ -120,7 +120,7 @@ def _parts(detail: Any) -> Sequence[Any]:
     return detail if isinstance(detail, list) else [detail]
 
 
-def _lines(entry: EventEntry, width: int) -> list[Line]:
+def _lines(entry: EventEntry, width: int) -> list[StyledLine]:
     """Returns all facts, the message and the details of an event."""
     facts: list[Span] = [(units.local_time(entry.at), "value")]
     for name, value in (
@@ -131,7 +131,7 @@ def _lines(entry: EventEntry, width: int) -> list[Line]:
     ):
         if value:
             facts += [("   ", ""), (f"{name} ", "label"), (value, "value")]
-    lines = [Line(tuple(facts))]
+    lines = [StyledLine(tuple(facts))]
     lines += [line((part, "value")) for part in textwrap.wrap(clean(entry.message), width)]
     for name, detail in entry.details.items():
         if not detail and detail != 0:

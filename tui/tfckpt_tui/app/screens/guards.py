@@ -21,7 +21,7 @@ from tfckpt_tui.app.widgets.base.columns import Column, Layout
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.pane import is_open
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
+from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
@@ -256,7 +256,7 @@ _NO_GUARDS = (
 )
 
 
-def _details(guard: GuardOfRun, replay: Replay | None, width: int) -> Iterator[Line]:
+def _details(guard: GuardOfRun, replay: Replay | None, width: int) -> Iterator[StyledLine]:
     """Yields the text of a guard, what it did, and what it would have done."""
     yield from _wrapped(guard.rule, "strong", width)
     yield from _wrapped(guard.problem, "bad", width)
@@ -268,11 +268,11 @@ def _details(guard: GuardOfRun, replay: Replay | None, width: int) -> Iterator[L
         message = f"{units.local_time(entry.at)}{step}  {entry.message}"
         yield from _wrapped(message, "value", width)
     if replay is not None:
-        yield Line()
+        yield StyledLine()
         for spans in replay_lines(replay, _SHOWN_FIRINGS):
             for text, style in spans:
                 yield from _wrapped(text, style, width)
 
 
-def _wrapped(text: str, style: str, width: int) -> list[Line]:
+def _wrapped(text: str, style: str, width: int) -> list[StyledLine]:
     return [line((part, style)) for part in textwrap.wrap(clean(text), width)]

@@ -15,7 +15,7 @@ from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
+from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.app.widgets.run.events import event_line
 from tfckpt_tui.formats.hyperparameters import changed_words, planned_words, title
@@ -170,11 +170,11 @@ class HyperparametersScreen(Page):
         if selected is not None:
             log = reversed(self._snapshot.event_log)
             changes = [event_line(e, width) for e in log if concerns(e, selected.name)]
-            lines += [Line(), *changes] if changes else []
+            lines += [StyledLine(), *changes] if changes else []
         pane.show_lines(lines, ((title(selected), "title"),) if selected is not None else ())
 
 
-def _facts(one: Hyperparameter) -> Iterator[Line]:
+def _facts(one: Hyperparameter) -> Iterator[StyledLine]:
     """Yields what is known of one hyperparameter."""
     yield _fact("value", f"{number(one.value)} at step {one.step:,}")
     yield _fact("in the script", number(one.script_value))
@@ -191,5 +191,5 @@ def _facts(one: Hyperparameter) -> Iterator[Line]:
         yield _fact("planned", f"{planned_words(planned)}{over}{by}")
 
 
-def _fact(name: str, value: str) -> Line:
+def _fact(name: str, value: str) -> StyledLine:
     return line((f"{name:<15}", "label"), (value, "value"))

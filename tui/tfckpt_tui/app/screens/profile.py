@@ -19,7 +19,7 @@ from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.pane import is_open
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten_middle
+from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line, shorten_middle
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -141,12 +141,12 @@ class OperationList(ListPane[OperationFacts]):
         """Returns the title, if a trace is selected."""
         return (("slowest operations", "title"),) if self._path else ()
 
-    def head_lines(self, width: int) -> Sequence[Line]:
+    def head_lines(self, width: int) -> Sequence[StyledLine]:
         """Returns the path, and the headings."""
         path = [line((shorten_middle(self._path, width), "muted"))] if self._path else []
         return [*path, *super().head_lines(width)]
 
-    def empty_lines(self, width: int) -> Sequence[Line]:
+    def empty_lines(self, width: int) -> Sequence[StyledLine]:
         """Returns the texts."""
         parts = ((part, style) for text, style in self._words for part in wrap(text, width))
         return [line(part) for part in parts]

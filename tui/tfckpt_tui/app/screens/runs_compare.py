@@ -18,8 +18,8 @@ from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.pane import Pane, is_open
 from tfckpt_tui.app.widgets.base.styled_text import (
-    Line,
     Span,
+    StyledLine,
     branch_style,
     line,
     shorten_middle,
@@ -32,8 +32,8 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.runs.compare_runs import (
     ComparedRun,
+    ComparedSetting,
     RunsComparison,
-    Setting,
     compare_runs,
 )
 
@@ -74,7 +74,7 @@ class RunCurves(Pane):
             ]
         return spans
 
-    def body(self, width: int, height: int) -> Sequence[Line]:
+    def body(self, width: int, height: int) -> Sequence[StyledLine]:
         """Returns the chart."""
         shown = self._shown
         if shown is None:
@@ -99,7 +99,7 @@ class RunCurves(Pane):
             )
 
 
-class SettingList(ListPane[Setting]):
+class ComparedSettings(ListPane[ComparedSetting]):
     """Lists settings, with a column for each run."""
 
     has_cursor = False
@@ -111,7 +111,7 @@ class SettingList(ListPane[Setting]):
         self._equal = 0
 
     def show_settings(
-        self, runs: Sequence[ComparedRun], settings: Sequence[Setting], equal: int
+        self, runs: Sequence[ComparedRun], settings: Sequence[ComparedSetting], equal: int
     ) -> None:
         """Shows settings, and how many equal ones are left out."""
         self._runs, self._equal = runs, equal
@@ -125,7 +125,7 @@ class SettingList(ListPane[Setting]):
         """Returns why there is none."""
         return "no setting differs" if self._runs else ""
 
-    def head_lines(self, width: int) -> Sequence[Line]:
+    def head_lines(self, width: int) -> Sequence[StyledLine]:
         """Returns the names of the runs."""
         return (self.column_layout(width).head(),) if self.rows else ()
 
@@ -139,7 +139,7 @@ class SettingList(ListPane[Setting]):
             columns.append(stretched(column, texts))
         return choose(columns, width)
 
-    def cells(self, row: Setting, layout: Layout) -> Mapping[str, Sequence[Span]]:
+    def cells(self, row: ComparedSetting, layout: Layout) -> Mapping[str, Sequence[Span]]:
         """Returns the texts of one setting."""
         del layout
         style = "value" if row.differs else "muted"
@@ -181,7 +181,7 @@ class RunsCompareScreen(Page):
         """Makes the chart, the settings and the keys."""
         with Container(id="page-body"):
             yield RunCurves(id="curves")
-            yield SettingList(id="settings")
+            yield ComparedSettings(id="settings")
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
@@ -219,7 +219,7 @@ class RunsCompareScreen(Page):
                 self.run_app.update_progress()
         self._update()
 
-    def _settings(self, compared: RunsComparison) -> list[Setting]:
+    def _settings(self, compared: RunsComparison) -> list[ComparedSetting]:
         return [one for one in compared.settings if one.differs or self._shows_equal]
 
     def _update(self) -> None:
@@ -232,4 +232,4 @@ class RunsCompareScreen(Page):
         chart.show_measurement(compared.runs, shown, logarithmic=self._logarithmic)
         settings = self._settings(compared)
         equal = len(compared.settings) - len(settings)
-        self.query_one(SettingList).show_settings(compared.runs, settings, equal)
+        self.query_one(ComparedSettings).show_settings(compared.runs, settings, equal)

@@ -26,7 +26,7 @@ from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.formats.checkpoint_columns import optional_columns
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
-from tfckpt_tui.settings.config import AppSection, Config, Notify, write_settings
+from tfckpt_tui.settings.config import AppSection, Config, NotifySequence, write_settings
 
 _FITTING, _ALWAYS, _NEVER = "if it fits", "always", "never"
 _POLLS = (None, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
@@ -36,7 +36,7 @@ _VALUE_WIDTH, _SOURCE_WIDTH = 23, 8
 
 
 @dataclass(frozen=True)
-class Setting:
+class SettingRow:
     """One row.
 
     Attributes:
@@ -66,7 +66,7 @@ class Setting:
         return self.values[(place + places) % len(self.values)]
 
 
-class SettingList(ListPane[Setting]):
+class SettingList(ListPane[SettingRow]):
     """All settings, with a cursor."""
 
     title = "settings"
@@ -89,7 +89,7 @@ class SettingList(ListPane[Setting]):
         title, *others = self.columns
         return choose((replace(title, width=max(1, min(longest, room))), *others), width)
 
-    def cells(self, row: Setting, layout: Layout) -> Mapping[str, Sequence[Span]]:
+    def cells(self, row: SettingRow, layout: Layout) -> Mapping[str, Sequence[Span]]:
         """Returns one setting."""
         del layout
         can_change = len(row.values) > 1
@@ -205,13 +205,13 @@ class SettingsScreen(Page):
 
 def all_settings(
     config: Config, actions: Sequence[ActionInfo], themes: tuple[str, ...], theme: str
-) -> list[Setting]:
+) -> list[SettingRow]:
     """Returns all settings; the last ones, the keys, can only be changed in the file."""
     app, usual = config.app, AppSection()
     polls = tuple(sorted({*_POLLS[1:], app.poll} - {None}, key=lambda poll: poll or 0.0))
     return [
-        Setting("app", "theme", "colours", themes, theme, theme != usual.theme),
-        Setting(
+        SettingRow("app", "theme", "colours", themes, theme, theme != usual.theme),
+        SettingRow(
             "app",
             "poll",
             "polling interval, from the next start",
@@ -219,16 +219,16 @@ def all_settings(
             app.poll,
             app.poll is not None,
         ),
-        Setting(
+        SettingRow(
             "app",
             "notify",
             "notification of the terminal, where the bell rings",
-            tuple(kind.value for kind in Notify),
+            tuple(kind.value for kind in NotifySequence),
             app.notify.value,
             app.notify is not usual.notify,
         ),
         *(
-            Setting(
+            SettingRow(
                 "app.bell",
                 kind.value,
                 f"ring the bell: {kind.value}",
@@ -239,7 +239,7 @@ def all_settings(
             for kind in EventKind
         ),
         *(
-            Setting(
+            SettingRow(
                 "app.columns",
                 key,
                 f"column: {title}",
@@ -250,7 +250,7 @@ def all_settings(
             for key, title in optional_columns().items()
         ),
         *(
-            Setting(
+            SettingRow(
                 "keys",
                 action.name,
                 f"key: {action.title}",

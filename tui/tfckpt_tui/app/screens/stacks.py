@@ -15,7 +15,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.pane import is_open
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten, shorten_middle
+from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line, shorten, shorten_middle
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.formats import units
 from tfckpt_tui.reports.stacks import StacksReport, WorkerStacksFacts
@@ -102,14 +102,14 @@ class StacksScreen(Page):
         """Cuts long paths anew."""
         self._update()
 
-    def _lines(self, width: int) -> Iterator[Line]:
+    def _lines(self, width: int) -> Iterator[StyledLine]:
         if self._problem:
             yield line((self._problem, "bad"))
         for worker in self._report.workers if self._report is not None else ():
             yield from _lines_of(worker, width, shows_all=self._shows_all)
 
 
-def _lines_of(worker: WorkerStacksFacts, width: int, *, shows_all: bool) -> Iterator[Line]:
+def _lines_of(worker: WorkerStacksFacts, width: int, *, shows_all: bool) -> Iterator[StyledLine]:
     name, host = f"worker {worker.worker}", f" on {worker.host}  "
     where = next((thread.script_line for thread in worker.threads if thread.is_main), "")
     first, *more = wrap(worker.problem, width - cell_len(name + host)) or [""]

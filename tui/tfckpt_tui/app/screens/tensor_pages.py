@@ -23,7 +23,7 @@ from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.search_input import SearchInput, search_binding
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
+from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.app.widgets.checkpoints.checkpoint_lines import statistics_lines
 from tfckpt_tui.app.widgets.checkpoints.file_lines import command_lines, file_fact_lines
@@ -65,7 +65,7 @@ class TensorPage(Page):
         self._asked: Tensor | None = None
 
     @abstractmethod
-    def fact_lines(self) -> list[Line]:
+    def fact_lines(self) -> list[StyledLine]:
         """Returns the lines above the tree."""
 
     @abstractmethod
@@ -73,7 +73,7 @@ class TensorPage(Page):
         """Returns what reads a tensor; None if that is not possible yet."""
 
     @abstractmethod
-    def details(self) -> tuple[Span, list[Line]]:
+    def details(self) -> tuple[Span, list[StyledLine]]:
         """Returns title and lines of the details, while no statistics are shown."""
 
     @property
@@ -148,14 +148,14 @@ class TensorPage(Page):
         title, lines = self._shown_details()
         self.query_one("#details", TextPane).show_lines(lines, (title,))
 
-    def _problem_lines(self) -> list[Line]:
+    def _problem_lines(self) -> list[StyledLine]:
         parts = textwrap.wrap(self._problem, max(1, self.size.width - 4))
         return [
             line(("  " if number else "✗ ", "bad"), (part, "bad"))
             for number, part in enumerate(parts)
         ]
 
-    def _shown_details(self) -> tuple[Span, list[Line]]:
+    def _shown_details(self) -> tuple[Span, list[StyledLine]]:
         if self._asked is not None:
             return (clean(self._asked.path), "title"), [line(("reading…", "muted"))]
         if self._statistics is not None:
@@ -291,7 +291,7 @@ class FileScreen(TensorPage):
 
     # -- what it shows -----------------------------------------------------------------------
 
-    def fact_lines(self) -> list[Line]:
+    def fact_lines(self) -> list[StyledLine]:
         """Returns the facts about the file, and its verification."""
         return file_fact_lines(
             self._file,
@@ -306,6 +306,6 @@ class FileScreen(TensorPage):
         """Returns what reads a tensor."""
         return partial(file_statistics, self._run, self._file, tensor.name)
 
-    def details(self) -> tuple[Span, list[Line]]:
+    def details(self) -> tuple[Span, list[StyledLine]]:
         """Returns what loads the file, and commands that take it."""
         return ("commands", "title"), command_lines(self._file)

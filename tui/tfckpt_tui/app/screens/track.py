@@ -19,7 +19,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
 from tfckpt_tui.app.screens.chart_page import ChartPage
 from tfckpt_tui.app.widgets.base.pane import is_open
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten_middle
+from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line, shorten_middle
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.charting.choices import ChartChoices
 from tfckpt_tui.charting.curves import kept_until
@@ -242,7 +242,7 @@ class TrackScreen(ChartPage):
             return "The update ratio needs two checkpoints that follow each other."
         return "No checkpoint has values of this tensor."
 
-    def _title(self) -> Line:
+    def _title(self) -> StyledLine:
         entry = self._variable.entry
         kind: Span = (f"  {entry.dtype} {format_shape(entry.shape)}", "label")
         count = f"{len(self._read):,} of {units.count(self._total, 'checkpoint')} read"
@@ -254,7 +254,7 @@ class TrackScreen(ChartPage):
         room = self.size.width - 2 - line(kind, *progress).width
         return line((shorten_middle(clean(self._variable.path), room), "title"), kind, *progress)
 
-    def _problem_lines(self) -> list[Line]:
+    def _problem_lines(self) -> list[StyledLine]:
         unread = [point for point in self._read if point.problem]
         broken = sum(bool(point.not_finite) for point in self._read)
         placeless = sum(not point.problem and not _has_place(point) for point in self._read)
@@ -272,7 +272,7 @@ class TrackScreen(ChartPage):
             lines.append(line(("! ", "warn"), (f"{count} not in the chart: no known step", "warn")))
         return lines
 
-    def _wrapped(self, problem: str) -> list[Line]:
+    def _wrapped(self, problem: str) -> list[StyledLine]:
         """Returns a problem in as many lines as it needs."""
         width = max(20, self.size.width - 6)
         first, *rest = wrap(problem, width, break_long_words=True) or [""]

@@ -16,7 +16,7 @@ from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.columns import Column, Layout
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
+from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
@@ -195,7 +195,7 @@ class EmptyTrashDialog(Dialog[Sequence[str]]):
         return [Choice("n", "cancel", None), Choice("y", "delete for good", told, "error")]
 
 
-def _lines(manifest: TrashManifest | None) -> list[Line]:
+def _lines(manifest: TrashManifest | None) -> list[StyledLine]:
     if manifest is None:
         return []
     return [

@@ -12,7 +12,7 @@ import click
 import msgspec
 from msgspec import UNSET
 
-from tfckpt_trainer.bundle.analysis.compare import Difference, TensorChange, TensorComparison
+from tfckpt_trainer.bundle.analysis.compare import TensorChange, TensorComparison, TensorDifference
 from tfckpt_trainer.bundle.analysis.statistics import Histogram, Statistics
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -108,7 +108,9 @@ def compare(
     measured, unread = None, dict[str, str]()
     if norms:
         changed = [
-            tensor.name for tensor in comparison.tensors if tensor.difference is Difference.CHANGED
+            tensor.name
+            for tensor in comparison.tensors
+            if tensor.difference is TensorDifference.CHANGED
         ]
         read = list(_metered(comparison, changed, measure(run, comparison)))
         measured = {tensor.name: tensor.change for tensor in read if tensor.change is not None}
@@ -171,7 +173,7 @@ def _print_comparison(
         tensor
         for tensor in comparison.tensors
         if everything
-        or tensor.difference is not Difference.EQUAL
+        or tensor.difference is not TensorDifference.EQUAL
         or tensor.name in comparison.damage
     ]
     if measured is not None:

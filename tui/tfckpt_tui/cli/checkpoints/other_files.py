@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tfckpt_trainer.bundle.analysis.compare import ArrayComparison, Difference
+from tfckpt_trainer.bundle.analysis.compare import ArrayComparison, TensorDifference
 from tfckpt_trainer.bundle.analysis.statistics import Statistics, chunk_statistics
 from tfckpt_trainer.bundle.dtypes import format_shape
 from tfckpt_trainer.bundle.exchange.array_file import Array
@@ -178,7 +178,9 @@ def _print_comparison(
     kinds = [tensor.difference for tensor in comparisons]
     print_line(f"{before} → {after}: {difference_counts(kinds.count)}")
     shown = [
-        tensor for tensor in comparisons if everything or tensor.difference is not Difference.EQUAL
+        tensor
+        for tensor in comparisons
+        if everything or tensor.difference is not TensorDifference.EQUAL
     ]
     rows = [
         [

@@ -17,7 +17,7 @@ from tfckpt_trainer.catalog.directory.other_formats import OtherFile
 from tfckpt_trainer.catalog.retention import rules
 from tfckpt_trainer.catalog.retention.emptying import Emptied, trashed_before
 from tfckpt_trainer.catalog.retention.own_rules import Verdicts, recorded_verdicts
-from tfckpt_trainer.catalog.retention.plan import Plan, plan, plan_of_names
+from tfckpt_trainer.catalog.retention.plan import RetentionPlan, plan, plan_of_names
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters
 from tfckpt_trainer.catalog.scan.named_checkpoints import scan_for_prune
@@ -73,7 +73,7 @@ class _Intent:
         is_guess: Whether nothing at all tells that order.
     """
 
-    plan: Plan
+    plan: RetentionPlan
     refusal: str = ""
     overdue: tuple[TrashManifest, ...] = ()
     doubt: str = ""

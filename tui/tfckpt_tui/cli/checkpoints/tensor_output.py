@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 from tfckpt_trainer.bundle.analysis.compare import (
     ArrayComparison,
-    Difference,
     TensorChange,
     TensorComparison,
+    TensorDifference,
 )
 from tfckpt_trainer.bundle.analysis.statistics import Statistics
 from tfckpt_trainer.bundle.dtypes import format_tensor
@@ -31,18 +31,20 @@ CHANGES = ("CHANGE", "NORM BEFORE", "NORM AFTER")
 """Headings of the columns."""
 
 DIFFERENCE_WORDS = {
-    Difference.ADDED: "added",
-    Difference.REMOVED: "removed",
-    Difference.SHAPE: "other shape",
-    Difference.DTYPE: "other type",
-    Difference.CHANGED: "changed",
-    Difference.EQUAL: "equal",
+    TensorDifference.ADDED: "added",
+    TensorDifference.REMOVED: "removed",
+    TensorDifference.SHAPE: "other shape",
+    TensorDifference.DTYPE: "other type",
+    TensorDifference.CHANGED: "changed",
+    TensorDifference.EQUAL: "equal",
 }
 
 
-def difference_counts(count: Callable[[Difference], int]) -> str:
+def difference_counts(count: Callable[[TensorDifference], int]) -> str:
     """Returns how many tensors differ in which way, as words."""
-    counts = (f"{count(kind):,} {DIFFERENCE_WORDS[kind]}" for kind in Difference if count(kind))
+    counts = (
+        f"{count(kind):,} {DIFFERENCE_WORDS[kind]}" for kind in TensorDifference if count(kind)
+    )
     return ", ".join(counts) or "no tensors"
 
 
@@ -117,7 +119,7 @@ def comparison_report(
         before=before,
         after=after,
         problems=tuple(problems),
-        counts={kind: kinds[kind] for kind in Difference},
+        counts={kind: kinds[kind] for kind in TensorDifference},
         tensors=tuple(tensors),
         hyperparameters={},
     )

@@ -13,10 +13,10 @@ from functools import partial
 import click
 from msgspec.structs import replace
 
-from tfckpt_trainer.bundle.analysis.finite import NotFinite
+from tfckpt_trainer.bundle.analysis.finite import NonFiniteValues
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.scan.states import Evidence, state_for_fault
-from tfckpt_trainer.catalog.verification.bisect import Bisection, Outcome, Probe
+from tfckpt_trainer.catalog.scan.states import CheckpointEvidence, state_for_fault
+from tfckpt_trainer.catalog.verification.bisect import Bisection, Probe, ProbeOutcome
 from tfckpt_trainer.catalog.verification.bisect import bisect as halve
 from tfckpt_trainer.catalog.verification.damaged_documents import head_findings
 from tfckpt_trainer.catalog.verification.verify_checkpoint import (
@@ -230,7 +230,7 @@ def bisect(
 def _stored_results(
     run: RunDirectory,
     checkpoints: Sequence[Checkpoint],
-    evidence: Callable[[str], Evidence] | None,
+    evidence: Callable[[str], CheckpointEvidence] | None,
 ) -> dict[str, Verified]:
     """Returns the stored results that are still valid, by checkpoint.
 
@@ -330,7 +330,7 @@ def _print_verified(verified: Verified, size: int) -> None:
         print_line(f"    … and {more:,} more; --json prints all")
 
 
-def _not_finite_words(tensor: NotFinite) -> str:
+def _not_finite_words(tensor: NonFiniteValues) -> str:
     what = " and ".join(
         words
         for count, words in (
@@ -343,7 +343,7 @@ def _not_finite_words(tensor: NotFinite) -> str:
     return f"{tensor.path}: {what} of {tensor.elements:,} values, the first at [{place}]"
 
 
-def _infinite(tensor: NotFinite) -> str:
+def _infinite(tensor: NonFiniteValues) -> str:
     return f"{tensor.infinite:,} infinite"
 
 
@@ -401,12 +401,12 @@ def _finite_check(run: RunDirectory) -> Callable[[str], Probe]:
     def check(name: str) -> Probe:
         verified = _read_now(verifier, name)
         if verified.not_finite:
-            return Probe(name, Outcome.BAD, _not_finite_words(verified.not_finite[0]))
+            return Probe(name, ProbeOutcome.BAD, _not_finite_words(verified.not_finite[0]))
         if verified.record.fault is not None:
             state = state_for_fault(verified.record.fault).value
-            return Probe(name, Outcome.SKIPPED, f"{state}: {verified.record.fault.message}")
+            return Probe(name, ProbeOutcome.SKIPPED, f"{state}: {verified.record.fault.message}")
         return Probe(
-            name, Outcome.GOOD, f"all values of {verified.record.tensors} tensors are finite"
+            name, ProbeOutcome.GOOD, f"all values of {verified.record.tensors} tensors are finite"
         )
 
     return check
@@ -419,11 +419,11 @@ def _filter_check(bad: Filter, checkpoints: Mapping[str, Checkpoint]) -> Callabl
         checkpoint = checkpoints[name]
         unknown = bad.find_unknown_metrics([checkpoint])
         if unknown:
-            return Probe(name, Outcome.SKIPPED, f"it has no {unknown[0]}")
+            return Probe(name, ProbeOutcome.SKIPPED, f"it has no {unknown[0]}")
         is_bad = bad.matches(checkpoint, now)
         shown = [f"{metric}={metric_text(checkpoint, metric)}" for metric in checkpoint.metrics]
         detail = " ".join(shown) or checkpoint.state.value
-        return Probe(name, Outcome.BAD if is_bad else Outcome.GOOD, detail)
+        return Probe(name, ProbeOutcome.BAD if is_bad else ProbeOutcome.GOOD, detail)
 
     return check
 
@@ -435,7 +435,7 @@ def _command_check(
         if name in broken:
             # It would fail because of the damage, not for the reason that is searched.
             return Probe(
-                name, Outcome.SKIPPED, f"{broken[name].state.value}: {broken[name].problem}"
+                name, ProbeOutcome.SKIPPED, f"{broken[name].state.value}: {broken[name].problem}"
             )
         path = str(run.root / name)
         words = [*command, path]
@@ -448,11 +448,11 @@ def _command_check(
         status = ended.returncode
         detail = f"exit status {status}"
         if status == 0:
-            return Probe(name, Outcome.GOOD, detail)
+            return Probe(name, ProbeOutcome.GOOD, detail)
         if status == _SKIP:
-            return Probe(name, Outcome.SKIPPED, detail)
+            return Probe(name, ProbeOutcome.SKIPPED, detail)
         if 0 < status <= _LAST_STATUS:
-            return Probe(name, Outcome.BAD, detail)
+            return Probe(name, ProbeOutcome.BAD, detail)
         raise TfckptError(f"`{shlex.join(words)}` {_ended_words(status)}")
 
     return check

@@ -11,7 +11,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_line, print_message, print_table
 from tfckpt_tui.formats import checkpoint_columns, units
-from tfckpt_tui.formats.checkpoint_columns import Row
+from tfckpt_tui.formats.checkpoint_columns import CheckpointRow
 from tfckpt_tui.formats.checkpoint_filter import Filter, comparable_fields, parse_complete_filter
 from tfckpt_tui.reports.listing import ListReport
 from tfckpt_tui.services.runs.listing import list_report, list_with_diagnostics
@@ -46,7 +46,7 @@ def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
     columns = [column for column in checkpoint_columns.COLUMNS if column.ls]
     rows = (
         [column.printed_text(row) for column in columns]
-        for row in (Row(checkpoint, now) for checkpoint in checkpoints)
+        for row in (CheckpointRow(checkpoint, now) for checkpoint in checkpoints)
     )
     right = {place for place, column in enumerate(columns) if column.align == ">"}
     if checkpoints or not contents.other_files:

@@ -44,8 +44,8 @@ from tfckpt_tui.services.checkpoints.tensor_files import (
 from tfckpt_tui.services.runs.open_run import open_run
 from tfckpt_tui.services.tensors.edit import overflow_words, source_of
 from tfckpt_tui.services.tensors.extract import (
-    Choice,
     LikeCheckpoint,
+    TensorChoice,
     choose_tensors,
     extract_file,
     extract_like,
@@ -303,7 +303,7 @@ def _named(variables: Sequence[Variable]) -> str:
     return few_of([variable.path for variable in variables], _MOST_NAMED)
 
 
-def _print_changes(choice: Choice, widened: dict[str, str], kind: str) -> None:
+def _print_changes(choice: TensorChoice, widened: dict[str, str], kind: str) -> None:
     if widened:
         types = sorted({v.entry.dtype for v in choice.variables if v.entry.name in widened})
         into = ", ".join(sorted(set(widened.values())))

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from tfckpt_trainer.bundle.analysis.compare import (
-    Difference,
     TensorChange,
     TensorComparison,
+    TensorDifference,
     compare,
     measure_change,
 )
@@ -80,7 +80,7 @@ class Comparison:
         values = {name: (before.get(name), after.get(name)) for name in {**before, **after}}
         return {name: pair for name, pair in values.items() if pair[0] != pair[1]}
 
-    def count(self, difference: Difference) -> int:
+    def count(self, difference: TensorDifference) -> int:
         """Returns how many tensors have this difference."""
         return sum(tensor.difference is difference for tensor in self.tensors)
 
@@ -165,7 +165,7 @@ def measure(run: RunDirectory, compared: Comparison) -> Iterator[Measured]:
     """Reads the changed tensors, and yields by how much each one changed."""
     prefixes = run.root / compared.before.name, run.root / compared.after.name
     for tensor in compared.tensors:
-        if tensor.difference is Difference.CHANGED:
+        if tensor.difference is TensorDifference.CHANGED:
             try:
                 with errors_by_path(compared.variables.values()):
                     change = measure_change(prefixes, compared.indexes, tensor)
@@ -210,7 +210,7 @@ def find_differing(run: RunDirectory, compared: Comparison, pattern: str) -> lis
         before, after = tensor.before, tensor.after
         if before is None or after is None or before.shape != after.shape:
             continue
-        differs = tensor.difference is not Difference.EQUAL or tensor.name in named
+        differs = tensor.difference is not TensorDifference.EQUAL or tensor.name in named
         if is_numeric(before) and is_numeric(after) and differs and tensor.name in wanted:
             names.append(tensor.name)
     if not names:

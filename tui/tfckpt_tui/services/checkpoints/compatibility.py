@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tfckpt_trainer.bundle.analysis.compare import Difference, TensorComparison
+from tfckpt_trainer.bundle.analysis.compare import TensorComparison, TensorDifference
 from tfckpt_trainer.bundle.dtypes import format_shape
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, is_derived
 from tfckpt_trainer.counts import first_lines
@@ -13,7 +13,12 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.services.checkpoints.compare import compare_checkpoints
 
 _MOST_MISMATCHES = 5
-_MISMATCHES = {Difference.ADDED, Difference.REMOVED, Difference.SHAPE, Difference.DTYPE}
+_MISMATCHES = {
+    TensorDifference.ADDED,
+    TensorDifference.REMOVED,
+    TensorDifference.SHAPE,
+    TensorDifference.DTYPE,
+}
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,7 @@ def _mismatch(title: str, tensor: TensorComparison) -> str:
         return f"{title} is in the checkpoint but not in the model"
     if tensor.after is None:
         return f"{title} is in the model but not in the checkpoint"
-    if tensor.difference is Difference.DTYPE:
+    if tensor.difference is TensorDifference.DTYPE:
         return (
             f"{title} is {tensor.after.dtype} in the checkpoint "
             f"and {tensor.before.dtype} in the model"

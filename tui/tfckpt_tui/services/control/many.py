@@ -60,7 +60,7 @@ Act = Callable[[], str]
 """Carries out a request on one run; returns what was done, as sentences."""
 
 
-class Outcome(StrEnum):
+class RunOutcome(StrEnum):
     """How a run answered a request."""
 
     WAITING = "waiting"
@@ -97,7 +97,7 @@ class RunAnswer:
     """
 
     root: Path
-    outcome: Outcome
+    outcome: RunOutcome
     words: str
 
 
@@ -303,7 +303,7 @@ def first_answers(made: ManyPlan) -> tuple[RunAnswer, ...]:
     return tuple(
         RunAnswer(
             run.root,
-            Outcome.WAITING if run.act is not None else Outcome.LEFT_OUT,
+            RunOutcome.WAITING if run.act is not None else RunOutcome.LEFT_OUT,
             run.words,
         )
         for run in made.runs
@@ -337,11 +337,11 @@ def carry_out(made: ManyPlan, on_answer: OnAnswer) -> None:
 
 def _answer(run: RunPlan) -> RunAnswer:
     assert run.act is not None
-    answer = RunAnswer(run.root, Outcome.DONE, "")
+    answer = RunAnswer(run.root, RunOutcome.DONE, "")
     try:
         return replace(answer, words=clean_message(run.act()))
     except (TfckptError, OSError) as error:
-        return replace(answer, outcome=Outcome.FAILED, words=_described(error, run.root))
+        return replace(answer, outcome=RunOutcome.FAILED, words=_described(error, run.root))
 
 
 def _described(error: Exception, root: Path) -> str:

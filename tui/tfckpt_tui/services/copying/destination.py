@@ -30,7 +30,7 @@ class CutCopyError(TfckptError):
 
 
 @dataclass(frozen=True)
-class Survey:
+class DestinationSurvey:
     """What a destination holds before a copy.
 
     Attributes:
@@ -87,7 +87,7 @@ class Destination(Protocol):
     def run_id(self) -> str:
         """Returns the ID of the run that was trained there; empty if there is none."""
 
-    def survey(self, names: Sequence[str], paths: Sequence[str]) -> Survey:
+    def survey(self, names: Sequence[str], paths: Sequence[str]) -> DestinationSurvey:
         """Returns what it holds.
 
         Args:

@@ -39,9 +39,9 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.services.copying.destination import (
     NOT_A_FILE,
     CutCopyError,
+    DestinationSurvey,
     OnSent,
     Placed,
-    Survey,
     emptied_by,
     in_use,
     refuse_live,
@@ -97,13 +97,13 @@ class LocalDestination:
         info = load_if_exists(self._run.run_file, RunInfo)
         return info.id if info is not None else ""
 
-    def survey(self, names: Sequence[str], paths: Sequence[str]) -> Survey:
+    def survey(self, names: Sequence[str], paths: Sequence[str]) -> DestinationSurvey:
         """Returns what it holds."""
         existing = next(p for p in (self._root, *self._root.parents) if p.exists())
         with self._explained():
             there = os.listdir(self._root) if self._root.exists() else []
             owned = [name for name in there if owner_of(name) in names]
-            return Survey(
+            return DestinationSurvey(
                 free_bytes=shutil.disk_usage(existing).free,
                 sizes={path: size for path in paths if (size := self._size(path)) is not None},
                 others=sorted(set(owned) - set(paths)),

@@ -20,9 +20,9 @@ from tfckpt_tui.services.copying import remote_scripts as scripts
 from tfckpt_tui.services.copying.address import HostPath
 from tfckpt_tui.services.copying.destination import (
     NOT_A_FILE,
+    DestinationSurvey,
     OnSent,
     Placed,
-    Survey,
     in_use,
     refuse_live,
     refuse_sticky,
@@ -89,11 +89,11 @@ class SshDestination:
         data = self.read(".tfckpt/run.json")
         return decode(data, RunInfo, f"{self.label}/.tfckpt/run.json").id if data else ""
 
-    def survey(self, names: Sequence[str], paths: Sequence[str]) -> Survey:
+    def survey(self, names: Sequence[str], paths: Sequence[str]) -> DestinationSurvey:
         """Returns what it holds."""
         if self._is_missing:
             answer = self._connection.run(scripts.free_script(self._directory))
-            return Survey(_free_bytes(answer.decode(errors="replace")))
+            return DestinationSurvey(_free_bytes(answer.decode(errors="replace")))
         script = scripts.survey_script(self._directory, names, paths)
         lines = self._connection.run(script).decode(errors="replace").splitlines()
         sizes = {}
@@ -102,7 +102,7 @@ class SshDestination:
                 sizes[path] = NOT_A_FILE if line.strip() == "x" else int(line)
         others = (line.split(" ", 1) for line in lines[1 + len(paths) :])
         owned = {f"{names[int(number)]}.{suffix}" for number, suffix in others}
-        return Survey(_free_bytes(lines[0]), sizes, sorted(owned - set(paths)))
+        return DestinationSurvey(_free_bytes(lines[0]), sizes, sorted(owned - set(paths)))
 
     def differing(self, files: Sequence[Placed]) -> list[SourceFile]:
         """Reads files back on the host, and returns those that are not equal there."""

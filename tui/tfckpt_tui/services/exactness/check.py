@@ -12,7 +12,7 @@ import msgspec
 
 from tfckpt_trainer.errors import LaunchError, TfckptError
 from tfckpt_trainer.exactness.step_differences import (
-    Difference,
+    StepDifference,
     Trace,
     first_difference,
     steps_compared,
@@ -60,7 +60,7 @@ class Repetition:
 
     phase: Pass
     steps: int
-    difference: Difference | None
+    difference: StepDifference | None
 
     @property
     def exact(self) -> bool:

@@ -46,7 +46,7 @@ class ComparedRun:
 
 
 @dataclass(frozen=True)
-class Setting:
+class ComparedSetting:
     """A setting of all runs.
 
     Attributes:
@@ -73,7 +73,7 @@ class RunsComparison:
     """
 
     runs: tuple[ComparedRun, ...]
-    settings: tuple[Setting, ...]
+    settings: tuple[ComparedSetting, ...]
 
 
 def compare_runs(roots: Sequence[Path]) -> RunsComparison:
@@ -87,7 +87,9 @@ def compare_runs(roots: Sequence[Path]) -> RunsComparison:
     names = short_names(roots)
     runs = [replace(answers[root].result or silent, name=names[root]) for root in roots]
     order = dict.fromkeys(setting for run in runs for setting in run.settings)
-    settings = (Setting(name, tuple(run.settings.get(name, "") for run in runs)) for name in order)
+    settings = (
+        ComparedSetting(name, tuple(run.settings.get(name, "") for run in runs)) for name in order
+    )
     return RunsComparison(tuple(runs), tuple(settings))
 
 

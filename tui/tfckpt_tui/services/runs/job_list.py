@@ -32,7 +32,7 @@ from tfckpt_tui.services.batch.job_reader import (
 from tfckpt_tui.services.batch.job_view import JobView
 from tfckpt_tui.services.runs.account import RunAccount, RunReading, give_account
 from tfckpt_tui.services.runs.list_reads import ListReads
-from tfckpt_tui.services.runs.timed_reads import Answer
+from tfckpt_tui.services.runs.timed_reads import ReadResult
 
 ANSWER_TIMEOUT_SECONDS = 3.0
 """How long a list waits for directories that do not answer."""
@@ -124,7 +124,7 @@ class JobList:
             pause = pause_after(state, silences=bool(answer.silence))
             self._others[job_id] = now + pause, answer
 
-    def _accounts(self, root: Path, read: Answer[RunReading | None]) -> Sequence[RunAccount]:
+    def _accounts(self, root: Path, read: ReadResult[RunReading | None]) -> Sequence[RunAccount]:
         """Returns the account of a run; none if it does not exist."""
         reading = read.result
         if reading is None:
@@ -164,7 +164,7 @@ def _place(account: RunAccount) -> tuple[bool, float, Path]:
     return has_ended, -account.active_at if has_ended else 0.0, account.root
 
 
-def _silent(last: RunAccount, read: Answer[RunReading | None]) -> RunAccount:
+def _silent(last: RunAccount, read: ReadResult[RunReading | None]) -> RunAccount:
     """Returns what was known of a run whose directory does not answer."""
     seconds = round(read.silent_seconds)
     words = f"no answer for {seconds} s" if seconds else "no answer yet"

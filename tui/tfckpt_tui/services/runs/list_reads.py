@@ -10,7 +10,7 @@ from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.services.runs.account import RunReading
 from tfckpt_tui.services.runs.brief_reading import BriefReader
-from tfckpt_tui.services.runs.timed_reads import Answer, TimedReads
+from tfckpt_tui.services.runs.timed_reads import ReadResult, TimedReads
 
 ENDED_SECONDS = 10.0
 """After this long, a run that has ended is looked at again."""
@@ -36,12 +36,12 @@ class ListReads:
         self._clock = clock
         self._reads = TimedReads(self._read)
         self._readers: dict[Path, BriefReader] = {}
-        self._answers: dict[Path, Answer[RunReading | None]] = {}
+        self._answers: dict[Path, ReadResult[RunReading | None]] = {}
         self._due_at: dict[Path, float] = {}
 
     def collect(
         self, roots: Iterable[Path], seconds: float
-    ) -> dict[Path, Answer[RunReading | None]]:
+    ) -> dict[Path, ReadResult[RunReading | None]]:
         """Returns what was read of each run; None of a directory that does not exist.
 
         Args:
@@ -71,7 +71,7 @@ class ListReads:
             known.pop(root, None)
 
 
-def _pause_after(answer: Answer[RunReading | None]) -> float:
+def _pause_after(answer: ReadResult[RunReading | None]) -> float:
     """Returns for how many seconds a run need not be looked at."""
     reading = answer.result
     if reading is None or answer.silent_seconds or reading.record is not None:

@@ -12,12 +12,12 @@ from tfckpt_trainer.catalog.directory.other_formats import OtherFile
 from tfckpt_trainer.catalog.directory.version_one import VersionOne
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
-from tfckpt_trainer.catalog.scan.states import Evidence
+from tfckpt_trainer.catalog.scan.states import CheckpointEvidence
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_tui.formats.checkpoint_columns import json_record, json_values
-from tfckpt_tui.reports.base import Records
+from tfckpt_tui.reports.base import LazyRecords
 from tfckpt_tui.reports.listing import (
     ListedDiagnostic,
     ListedFile,
@@ -41,7 +41,7 @@ class DirectoryContents(msgspec.Struct, frozen=True):
     diagnostics: Sequence[Diagnostic]
     version_one: Sequence[VersionOne]
     other_files: Sequence[OtherFile]
-    evidence: Callable[[str], Evidence]
+    evidence: Callable[[str], CheckpointEvidence]
 
 
 def list_with_diagnostics(run: RunDirectory, *, opens_usual: bool = True) -> DirectoryContents:
@@ -69,7 +69,7 @@ def list_report(run: RunDirectory, contents: DirectoryContents) -> ListReport:
     )
     return ListReport(
         run=ListedRun(info.id if info else None, str(run.root)),
-        checkpoints=Records(contents.checkpoints, lambda found: listed(*json_values(found))),
+        checkpoints=LazyRecords(contents.checkpoints, lambda found: listed(*json_values(found))),
         unsupported=tuple(
             UnsupportedCheckpoint(name=old.name, format="V1", bytes=old.size, files=old.files)
             for old in contents.version_one

@@ -14,7 +14,7 @@ from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store
 from tfckpt_trainer.rundir.storage.files import make_directory
 from tfckpt_trainer.user_directories import state_directory
-from tfckpt_tui.formats.sort_order import Listing
+from tfckpt_tui.formats.sort_order import ListOrder
 
 MOST_RECENT = 50
 """How many recent runs are kept."""
@@ -32,7 +32,7 @@ class LastLook(msgspec.Struct, frozen=True):
         charts: How the charts were looked at, as `charting.choices` keeps it; empty by default.
     """
 
-    listing: Listing = Listing()
+    listing: ListOrder = ListOrder()
     charts: Mapping[str, Any] = {}
 
 
@@ -46,7 +46,7 @@ class RecentRuns(Document, frozen=True, kw_only=True):
     """
 
     directories: list[str] = []
-    listings: dict[str, Listing] = {}
+    listings: dict[str, ListOrder] = {}
     charts: dict[str, dict[str, Any]] = {}
 
 
@@ -65,7 +65,7 @@ def remember_look(root: Path, look: LastLook) -> None:
     with suppress(OSError, TfckptError):
         runs = _recent()
         listings = _others(runs.listings, path, runs.directories)
-        if look.listing != Listing():
+        if look.listing != ListOrder():
             listings[path] = look.listing
         charts = _others(runs.charts, path, runs.directories)
         if look.charts:
@@ -80,7 +80,7 @@ def last_look(root: Path) -> LastLook:
     path = os.path.abspath(root)
     with suppress(OSError, TfckptError):
         runs = _recent()
-        return LastLook(runs.listings.get(path, Listing()), runs.charts.get(path, {}))
+        return LastLook(runs.listings.get(path, ListOrder()), runs.charts.get(path, {}))
     return LastLook()
 
 

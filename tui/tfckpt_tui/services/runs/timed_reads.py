@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Answer(Generic[Result]):
+class ReadResult(Generic[Result]):
     """The newest result of a read.
 
     Attributes:
@@ -54,7 +54,9 @@ class TimedReads(Generic[Result]):
         self._running: dict[Path, _Read[Result]] = {}
         self._results: dict[Path, Result] = {}
 
-    def collect(self, directories: Iterable[Path], seconds: float) -> dict[Path, Answer[Result]]:
+    def collect(
+        self, directories: Iterable[Path], seconds: float
+    ) -> dict[Path, ReadResult[Result]]:
         """Returns an answer for each directory.
 
         Waits for new reads only, as long as one ends in each `seconds`. Once none does, all others
@@ -80,10 +82,10 @@ class TimedReads(Generic[Result]):
         if read.results:
             self._results[directory] = read.results[0]
 
-    def _answer(self, directory: Path) -> Answer[Result]:
+    def _answer(self, directory: Path) -> ReadResult[Result]:
         read = self._running.get(directory)
         silent = time.monotonic() - read.began if read is not None else 0.0
-        return Answer(self._results.get(directory), silent)
+        return ReadResult(self._results.get(directory), silent)
 
 
 class _Read(Generic[Result]):

@@ -33,7 +33,7 @@ _SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class Evidence:
+class TrainingEvidence:
     """What one training left.
 
     Attributes:
@@ -56,7 +56,7 @@ class Evidence:
             yield from steps
 
 
-def read_evidence(run: RunDirectory, directory: Path, workers: int) -> Evidence:
+def read_evidence(run: RunDirectory, directory: Path, workers: int) -> TrainingEvidence:
     """Reads what a training left, and verifies its checkpoints.
 
     Args:
@@ -70,7 +70,7 @@ def read_evidence(run: RunDirectory, directory: Path, workers: int) -> Evidence:
     found = [packed.unpack() for packed in Records(run).look().values()]
     records = sorted(found, key=lambda record: record.sequence)
     results = ((record.name, verify_checkpoint(run, record.name)) for record in records)
-    return Evidence(
+    return TrainingEvidence(
         steps=tuple(
             tuple(Tail(steps_file(directory, worker), RecordedStep).read_new())
             for worker in range(workers)
@@ -82,7 +82,7 @@ def read_evidence(run: RunDirectory, directory: Path, workers: int) -> Evidence:
     )
 
 
-def describe_machine(evidence: Evidence, directory: Path) -> dict[str, str]:
+def describe_machine(evidence: TrainingEvidence, directory: Path) -> dict[str, str]:
     """Returns facts by name.
 
     Args:

@@ -13,7 +13,7 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.reports.checking import Outcome, Row
 from tfckpt_tui.services.exactness.check import CheckResult
 from tfckpt_tui.services.exactness.check_report import cause_of
-from tfckpt_tui.services.selftest.evidence import Evidence, Steps
+from tfckpt_tui.services.selftest.evidence import Steps, TrainingEvidence
 
 STALL_SHARE = 0.9
 """The most of the time of a save for which training may stand still. In the foreground, it stands
@@ -106,7 +106,7 @@ COLD = Subject("restore in a new process", IN_PLACE.compared, "")
 PASSES = {Pass.IN_PLACE: IN_PLACE, Pass.COLD: COLD}
 
 
-def gpus(evidence: Evidence) -> Row:
+def gpus(evidence: TrainingEvidence) -> Row:
     """Judges whether TensorFlow can use what the driver has."""
     devices = _devices(evidence)
     offered = sum(len(device.driver_gpus) for device in devices)
@@ -117,7 +117,7 @@ def gpus(evidence: Evidence) -> Row:
     return GPUS.row(not missing, f"{used} of {units.count(max(offered, used), 'GPU')}")
 
 
-def training(evidence: Evidence) -> Row:
+def training(evidence: TrainingEvidence) -> Row:
     """Judges whether the loss fell."""
     losses = [(line.step, float.fromhex(line.loss)) for line in _chief(evidence)]
     if not losses:
@@ -128,7 +128,7 @@ def training(evidence: Evidence) -> Row:
     return TRAINING.row(passed, finding)
 
 
-def checkpoints(evidence: Evidence) -> Row:
+def checkpoints(evidence: TrainingEvidence) -> Row:
     """Judges whether all checkpoints are sound."""
     results = evidence.verified
     bad = [name for name, verified in results.items() if not verified.ok or verified.unread]
@@ -142,7 +142,7 @@ def checkpoints(evidence: Evidence) -> Row:
     return CHECKPOINTS.row(0 < len(results) == len(evidence.records), text)
 
 
-def killed_worker(evidence: Evidence) -> Row:
+def killed_worker(evidence: TrainingEvidence) -> Row:
     """Judges whether the restart after a SIGKILL repeated the lost steps."""
     killed = evidence.killed
     if killed is None:
@@ -162,7 +162,7 @@ def killed_worker(evidence: Evidence) -> Row:
     return KILLED.row(True, f"{name}, restarted; {units.count(least, 'step')} equal")
 
 
-def stall(evidence: Evidence) -> Row:
+def stall(evidence: TrainingEvidence) -> Row:
     """Judges the stall of a save in the background."""
     for record in evidence.records:
         cost, seconds = record.cost, record.duration_seconds
@@ -175,7 +175,7 @@ def stall(evidence: Evidence) -> Row:
     return STALL.row(False, "no save in the background was recorded")
 
 
-def host_memory(evidence: Evidence) -> Row:
+def host_memory(evidence: TrainingEvidence) -> Row:
     """Judges what a save added to the memory of the process that added most."""
     added = []
     for steps, devices in zip(evidence.steps, _devices(evidence), strict=False):
@@ -191,7 +191,7 @@ def host_memory(evidence: Evidence) -> Row:
     return HOST_MEMORY.row(all(size <= limit for size, _, limit in added), finding)
 
 
-def device_memory(evidence: Evidence) -> Row:
+def device_memory(evidence: TrainingEvidence) -> Row:
     """Judges what a save added to the memory of the GPU that needed most."""
     if not any(device.gpus for device in _devices(evidence)):
         return DEVICE_MEMORY.not_measured("no GPU")
@@ -209,7 +209,7 @@ def device_memory(evidence: Evidence) -> Row:
     return DEVICE_MEMORY.row(save - train <= limit, finding)
 
 
-def step_cost(evidence: Evidence) -> Row:
+def step_cost(evidence: TrainingEvidence) -> Row:
     """Judges what the library adds to a step of the chief."""
     cost = next((line.cost for line in _chief(evidence) if line.cost is not None), None)
     if cost is None:
@@ -223,7 +223,7 @@ def step_cost(evidence: Evidence) -> Row:
     return STEP_COST.row(cost.added_seconds[0] <= limit, f"{plain} plain, {finding}")
 
 
-MEASURED: dict[Subject, Callable[[Evidence], Row]] = {
+MEASURED: dict[Subject, Callable[[TrainingEvidence], Row]] = {
     GPUS: gpus,
     TRAINING: training,
     CHECKPOINTS: checkpoints,
@@ -258,11 +258,11 @@ def not_run(subjects: list[Subject], why: str) -> list[Row]:
     ]
 
 
-def _chief(evidence: Evidence) -> Steps:
+def _chief(evidence: TrainingEvidence) -> Steps:
     return evidence.steps[0] if evidence.steps else ()
 
 
-def _devices(evidence: Evidence) -> list[WorkerDevices]:
+def _devices(evidence: TrainingEvidence) -> list[WorkerDevices]:
     """Returns the devices of each worker, as its first process found them."""
     by_worker = (
         next((step.devices for step in steps if step.devices), None) for steps in evidence.steps

@@ -25,7 +25,7 @@ from tfckpt_tui.reports.checking import Outcome, Row
 from tfckpt_tui.services.exactness.check import CheckOptions, OnProgress, run_check
 from tfckpt_tui.services.exactness.scratch_run import GRACE_SECONDS, ScratchRun, scratch_run
 from tfckpt_tui.services.selftest import rows
-from tfckpt_tui.services.selftest.evidence import Evidence, describe_machine, read_evidence
+from tfckpt_tui.services.selftest.evidence import TrainingEvidence, describe_machine, read_evidence
 
 MODULE = "tfckpt_trainer.selftest.training"
 
@@ -128,7 +128,7 @@ def run_self_test(options: SelfTestOptions, on_progress: OnProgress) -> SelfTest
 
     problems: list[str] = []
     results: list[Row] = []
-    evidence = Evidence(steps=())
+    evidence = TrainingEvidence(steps=())
     with scratch_run("selftest", "The self-test") as scratch:
         try:
             evidence = _train(scratch, options, on_progress, look)
@@ -153,7 +153,7 @@ def _train(
     options: SelfTestOptions,
     on_progress: OnProgress,
     look: Callable[[], None],
-) -> Evidence:
+) -> TrainingEvidence:
     """Runs the training that measures and loses a worker."""
     directory = scratch.directory / "record"
     directory.mkdir()

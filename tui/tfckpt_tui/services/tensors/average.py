@@ -12,9 +12,9 @@ from tfckpt_trainer.bundle.analysis.counterparts import (
     find_counterparts,
     renamed_index,
 )
-from tfckpt_trainer.bundle.analysis.finite import NotFinite
+from tfckpt_trainer.bundle.analysis.finite import NonFiniteValues
 from tfckpt_trainer.bundle.deriving.average import (
-    AverageSource,
+    WeightedCheckpoint,
     find_differences,
     is_averaged,
     write_average,
@@ -54,7 +54,7 @@ class AveragePlan:
 
     new: NewName
     checkpoints: tuple[Checkpoint, ...]
-    sources: tuple[AverageSource, ...]
+    sources: tuple[WeightedCheckpoint, ...]
     averaged: tuple[Variable, ...]
     from_newest: tuple[Variable, ...]
     batch_statistics: tuple[Variable, ...]
@@ -184,7 +184,7 @@ def average(
         OSError: A file cannot be read or written.
     """
     names = ", ".join(checkpoint.name for checkpoint in plan.checkpoints)
-    broken: list[NotFinite] = []
+    broken: list[NonFiniteValues] = []
     record, told = derive(
         run,
         plan.new,
@@ -205,7 +205,7 @@ def average(
     return record, tuple(filter(None, [_not_finite_words(run, record.name, broken), told]))
 
 
-def _not_finite_words(run: RunDirectory, name: str, tensors: Sequence[NotFinite]) -> str:
+def _not_finite_words(run: RunDirectory, name: str, tensors: Sequence[NonFiniteValues]) -> str:
     if not tensors:
         return ""
     paths = few_of([tensor.path for tensor in tensors], 1)
@@ -222,14 +222,14 @@ def _opened(run: RunDirectory, checkpoint: Checkpoint) -> tuple[Path, Index]:
 
 def _source(
     run: RunDirectory, checkpoint: Checkpoint, newest: Contents, weight: float
-) -> AverageSource:
+) -> WeightedCheckpoint:
     """Returns a checkpoint with the names that the newest has for the same tensors."""
     own = read_contents(*_opened(run, checkpoint))
     index = renamed_index(own.index, find_counterparts(own, newest))
-    return AverageSource(own.prefix, index, weight)
+    return WeightedCheckpoint(own.prefix, index, weight)
 
 
-def _refuse_differences(sources: Sequence[AverageSource]) -> None:
+def _refuse_differences(sources: Sequence[WeightedCheckpoint]) -> None:
     if not find_differences(sources):
         return
     paths: dict[str, str] = {}

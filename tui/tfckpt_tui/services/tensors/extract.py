@@ -48,7 +48,7 @@ from tfckpt_tui.services.tensors.write_errors import explain_write_errors
 
 
 @dataclass(frozen=True)
-class Choice:
+class TensorChoice:
     """The tensors to extract.
 
     Attributes:
@@ -65,7 +65,9 @@ class Choice:
         return sum(variable.size for variable in self.variables)
 
 
-def choose_tensors(run: RunDirectory, inspection: Inspection, wanted: Sequence[str]) -> Choice:
+def choose_tensors(
+    run: RunDirectory, inspection: Inspection, wanted: Sequence[str]
+) -> TensorChoice:
     """Returns the tensors with these names, paths or patterns such as `model/*`; or all.
 
     Raises:
@@ -73,7 +75,9 @@ def choose_tensors(run: RunDirectory, inspection: Inspection, wanted: Sequence[s
     """
     if not wanted:
         numeric = tuple(v for v in inspection.variables if is_numeric(v.entry))
-        return Choice(numeric, tuple(v for v in inspection.variables if not is_numeric(v.entry)))
+        return TensorChoice(
+            numeric, tuple(v for v in inspection.variables if not is_numeric(v.entry))
+        )
     chosen: dict[str, Variable] = {}
     left_out: dict[str, Variable] = {}
     for text in wanted:
@@ -91,13 +95,13 @@ def choose_tensors(run: RunDirectory, inspection: Inspection, wanted: Sequence[s
                 )
             else:
                 left_out[variable.entry.name] = variable
-    return Choice(tuple(chosen.values()), tuple(left_out.values()))
+    return TensorChoice(tuple(chosen.values()), tuple(left_out.values()))
 
 
 def extract(
     run: RunDirectory,
     inspection: Inspection,
-    choice: Choice,
+    choice: TensorChoice,
     path: Path,
     kind: ArrayFormat,
     on_read: Callable[[int], None] = lambda size: None,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tfckpt_trainer.bundle.analysis.contents import Variable
-from tfckpt_trainer.bundle.analysis.finite import NotFinite
+from tfckpt_trainer.bundle.analysis.finite import NonFiniteValues
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
@@ -121,7 +121,7 @@ def derive(
     through: FrontEnd,
     on_read: Callable[[int], None],
     on_verified: Callable[[int, int], None],
-    on_not_finite: Callable[[Sequence[NotFinite]], None] = lambda tensors: None,
+    on_not_finite: Callable[[Sequence[NonFiniteValues]], None] = lambda tensors: None,
 ) -> tuple[CheckpointRecord, str]:
     """Writes a checkpoint made from others, verifies it, and adds it to the run.
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.launch.processes.workers import POLL_SECONDS
-from tfckpt_trainer.launch.slurm.controller import JobFacts, read_job
-from tfckpt_trainer.launch.slurm.nodes.node_survey import Survey, survey_nodes
+from tfckpt_trainer.launch.slurm.controller import SlurmJob, read_job
+from tfckpt_trainer.launch.slurm.nodes.node_survey import NodeSurvey, survey_nodes
 from tfckpt_trainer.launch.slurm.step_starter import ChosenNodes
 from tfckpt_trainer.launch.supervision.restart_policy import Next
 from tfckpt_trainer.launch.supervision.starters import CannotStartError
@@ -74,9 +74,9 @@ class Allocation:
 
     def _survey(
         self,
-        facts: JobFacts,
+        facts: SlurmJob,
         ports: Callable[[Sequence[str]], Mapping[str, Sequence[int]]],
-    ) -> Survey:
+    ) -> NodeSurvey:
         # Slurm refuses a step with a node that it has taken out of the job.
         nodes = [node for node in self._nodes if node in facts.nodes] or list(self._nodes)
         survey = survey_nodes(self._run, nodes, ports(nodes), self._beat)
@@ -106,7 +106,7 @@ class Allocation:
         self.obstacle = reason
         return CannotStartError(reason, Next.STOP)
 
-    def _tell(self, survey: Survey) -> None:
+    def _tell(self, survey: NodeSurvey) -> None:
         for line in (survey.summary, *survey.warnings):
             if line:
                 self._note(line)
@@ -125,7 +125,7 @@ class Allocation:
             raise CannotStartError(reason, Next.STOP)
 
 
-def _why_ending(facts: JobFacts) -> str:
+def _why_ending(facts: SlurmJob) -> str:
     if facts.preempted:
         return "The job is preempted."
     return f"Slurm ends the job ({facts.state})."

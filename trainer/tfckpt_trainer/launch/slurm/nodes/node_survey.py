@@ -41,7 +41,7 @@ CLOCK_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Answer:
+class NodeAnswer:
     """The report of a node, and when it came by the supervisor's clock."""
 
     report: NodeReport
@@ -49,7 +49,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Survey:
+class NodeSurvey:
     """What the checks of all nodes found.
 
     Attributes:
@@ -84,7 +84,7 @@ def survey_nodes(
     nodes: Sequence[str],
     ports: Mapping[str, Sequence[int]],
     while_waiting: Callable[[], None],
-) -> Survey:
+) -> NodeSurvey:
     """Checks all nodes.
 
     Args:
@@ -116,8 +116,8 @@ def survey_nodes(
 
 
 def judge(
-    nodes: Sequence[str], answers: Mapping[str, Answer], unseen: Collection[str] = ()
-) -> Survey:
+    nodes: Sequence[str], answers: Mapping[str, NodeAnswer], unseen: Collection[str] = ()
+) -> NodeSurvey:
     """Judges the reports of the nodes.
 
     Args:
@@ -156,7 +156,7 @@ def judge(
             "shorter cache, such as `actimeo=3` for NFS."
         )
     first = reports[answered[0]].versions if answered else {}
-    return Survey(
+    return NodeSurvey(
         nodes=tuple(answered),
         silent=tuple(node for node in nodes if node not in answers),
         refusals=tuple(refusals),
@@ -187,7 +187,7 @@ def _ask(
     token: str,
     ports: Mapping[str, Sequence[int]],
     while_waiting: Callable[[], None],
-) -> dict[str, Answer]:
+) -> dict[str, NodeAnswer]:
     environment = {
         **step_environment(os.environ),
         TOKEN_VARIABLE: token,
@@ -195,7 +195,7 @@ def _ask(
     }
     command = [sys.executable, "-P", "-m", CHECK_MODULE, str(run.root)]
     step = JobStep(nodes, len(nodes), command, environment)
-    answers: dict[str, Answer] = {}
+    answers: dict[str, NodeAnswer] = {}
     deadline = time.monotonic() + FIRST_ANSWER_SECONDS
     try:
         while len(answers) < len(nodes) and time.monotonic() < deadline:
@@ -205,7 +205,7 @@ def _ask(
                     deadline = time.monotonic() + OTHER_ANSWERS_SECONDS
                 with suppress(msgspec.ValidationError):
                     report = msgspec.convert(message, NodeReport)
-                    answers[report.node] = Answer(report, time.time())
+                    answers[report.node] = NodeAnswer(report, time.time())
             if ended:
                 break
             while_waiting()

@@ -19,9 +19,9 @@ from tfckpt_trainer.permissions import access_advice, closed_at
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.training.checkpoint.state import RandomState
 from tfckpt_trainer.training.pipelines.input_state import RestoredInputs
-from tfckpt_trainer.training.state.adapted import Adapted, Contents
+from tfckpt_trainer.training.state.adapted import Adapted, AdaptedContents
 from tfckpt_trainer.training.state.adoption import Adoption
-from tfckpt_trainer.training.state.comparison import Match
+from tfckpt_trainer.training.state.comparison import VariableMatch
 from tfckpt_trainer.training.state.variables import components, raw_variable
 from tfckpt_trainer.training.state.walk import FoundState
 
@@ -88,15 +88,15 @@ class Prepared:
     is_foreign: bool = False
     found: FoundState = field(default_factory=FoundState)
     index: Index | None = None
-    matches: tuple[Match, ...] = ()
+    matches: tuple[VariableMatch, ...] = ()
     values: list[tf.Tensor] | None = None
     adoption: Adoption | None = None
     is_whole: bool = False
     is_partial: bool = False
-    untracked: tuple[Match, ...] = ()
-    adapted: tuple[tuple[Adapted, Contents], ...] = ()
+    untracked: tuple[VariableMatch, ...] = ()
+    adapted: tuple[tuple[Adapted, AdaptedContents], ...] = ()
     tracking: tf.train.Checkpoint | None = None
-    worker_matches: tuple[Match, ...] = ()
+    worker_matches: tuple[VariableMatch, ...] = ()
     random_state: RandomState | None = None
     objects: RandomState | None = None
 

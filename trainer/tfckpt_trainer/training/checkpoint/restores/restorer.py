@@ -30,12 +30,12 @@ from tfckpt_trainer.training.checkpoint.state import TrainingState
 from tfckpt_trainer.training.state.adapted import counters
 from tfckpt_trainer.training.state.adoption import plan_adoption
 from tfckpt_trainer.training.state.comparison import (
-    Comparison,
+    StateComparison,
     assign_values,
     stored_values,
     wrong_values,
 )
-from tfckpt_trainer.training.state.variables import Rule
+from tfckpt_trainer.training.state.variables import ReplicaRule
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 
@@ -216,7 +216,7 @@ class Restorer:
             f"{state.path} ({type(state.thing).__name__}) keeps its value outside variables; it "
             "was restored and not compared."
             for state in prepared.found
-            if state.rule is Rule.OTHER and id(state.thing) not in unused
+            if state.rule is ReplicaRule.OTHER and id(state.thing) not in unused
         ]
 
     def _check_shared(
@@ -244,7 +244,7 @@ class Restorer:
         prepared.is_partial = True
         return []
 
-    def _changed_optimizers(self, comparison: Comparison) -> list[str]:
+    def _changed_optimizers(self, comparison: StateComparison) -> list[str]:
         """Returns a note for each optimizer that takes over the state of another; on the chief."""
         changes = comparison.optimizers if self._group.is_chief else ()
         return [f"{_capitalized(change.words)}, and takes over its state." for change in changes]

@@ -15,10 +15,10 @@ from tfckpt_trainer.training.checkpoint.restores.restore_check import (
     RestoreCheck,
     find_damage,
 )
-from tfckpt_trainer.training.checkpoint.state import RandomState, TrainingState, WorkerState
+from tfckpt_trainer.training.checkpoint.state import RandomState, SavedWorkerState, TrainingState
 from tfckpt_trainer.training.pipelines.input_state import RestoredInputs
 from tfckpt_trainer.training.state.adapted import compare_adapted
-from tfckpt_trainer.training.state.comparison import Comparison, compare, wrong_values
+from tfckpt_trainer.training.state.comparison import StateComparison, compare, wrong_values
 from tfckpt_trainer.training.state.values_by_path import (
     UNTRACKED,
     compare_values,
@@ -127,7 +127,7 @@ class WorkerRestore:
     def check_objects(self, name: str, check: RestoreCheck, prepared: Prepared) -> None:
         """Finds the states of objects of the script: this worker's, or else the chief's."""
         saved = prepared.random_state
-        chiefs = WorkerState.random_state_path(self._worker_prefix(name, 0))
+        chiefs = SavedWorkerState.random_state_path(self._worker_prefix(name, 0))
         if saved is None and chiefs.exists():
             saved = self._state.worker.load_random_state(self._worker_prefix(name, 0))
         prepared.objects = saved or RandomState(python=[], numpy=[])
@@ -206,7 +206,7 @@ def _unsaved(prepared: Prepared, per_worker: Collection[str]) -> list[str]:
     ]
 
 
-def _without_late(comparison: Comparison) -> tuple[list[str], list[str]]:
+def _without_late(comparison: StateComparison) -> tuple[list[str], list[str]]:
     """Divides what does not fit: problems, and values of variables that do not exist yet."""
     late = [key for key in comparison.extra if key.startswith("replica_values/")]
     fitting = replace(comparison, extra=tuple(k for k in comparison.extra if k not in late))

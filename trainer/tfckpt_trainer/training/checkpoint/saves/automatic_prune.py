@@ -13,7 +13,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, counted_by_
 from tfckpt_trainer.catalog.directory.symbolic_links import linked_from_below
 from tfckpt_trainer.catalog.directory.trash import RETENTION
 from tfckpt_trainer.catalog.retention.emptying import Emptied, empty_trash
-from tfckpt_trainer.catalog.retention.plan import Plan, plan
+from tfckpt_trainer.catalog.retention.plan import RetentionPlan, plan
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.catalog.retention.prune import event_of, move_to_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
@@ -130,7 +130,7 @@ class AutomaticPruner:
             self._event_log.update_info(retention=recorded)
         return judged
 
-    def _names_of(self, made: Plan) -> list[str]:
+    def _names_of(self, made: RetentionPlan) -> list[str]:
         """Returns what a plan deletes, without checkpoints that this library did not save."""
         return [c.name for c in made.deleted if c.restorable and c.packed is not None]
 

@@ -12,7 +12,7 @@ from tfckpt_trainer.priority import lower_priority
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
-from tfckpt_trainer.training.checkpoint.saves.save_protocol import SaveOutcome, Vote
+from tfckpt_trainer.training.checkpoint.saves.save_protocol import SaveOutcome, SaveVote
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 POLL_SECONDS = 0.02
@@ -35,8 +35,8 @@ class BackgroundSave:
         run: RunDirectory,
         group: WorkerGroup,
         record: CheckpointRecord,
-        write_part: Callable[[], Vote],
-        decide: Callable[[list[Vote]], SaveOutcome],
+        write_part: Callable[[], SaveVote],
+        decide: Callable[[list[SaveVote]], SaveOutcome],
     ) -> None:
         """Prepares the save; `start` starts its thread.
 
@@ -55,8 +55,8 @@ class BackgroundSave:
         self._group = group
         self._write_part = write_part
         self._decide = decide
-        self._unsent = Vote()
-        self._unsent_of_all: list[Vote] = []
+        self._unsent = SaveVote()
+        self._unsent_of_all: list[SaveVote] = []
         self._given_up = threading.Event()
         self._thread = threading.Thread(target=self._work, name="tfckpt-save", daemon=True)
 
@@ -103,11 +103,11 @@ class BackgroundSave:
         try:
             store(self._vote_files[self._group.index], vote)
         except OSError as error:
-            self._unsent = vote if vote.problem else Vote.against(self._group.index, error)
+            self._unsent = vote if vote.problem else SaveVote.against(self._group.index, error)
 
-    def _collect_votes(self, own: Vote) -> list[Vote]:
+    def _collect_votes(self, own: SaveVote) -> list[SaveVote]:
         """Waits for the votes of all workers."""
-        votes: dict[int, Vote] = {self._group.index: own}
+        votes: dict[int, SaveVote] = {self._group.index: own}
         while len(votes) < self._group.size:
             for index, path in enumerate(self._vote_files):
                 if index not in votes and (vote := _read_vote(path)) is not None:
@@ -117,8 +117,8 @@ class BackgroundSave:
         return [votes[index] for index in range(self._group.size)]
 
 
-def _read_vote(path: Path) -> Vote | None:
+def _read_vote(path: Path) -> SaveVote | None:
     try:
-        return load_if_exists(path, Vote)
+        return load_if_exists(path, SaveVote)
     except DamagedFileError as error:
-        return Vote(problem=f"{path.name} cannot be read: {error}")
+        return SaveVote(problem=f"{path.name} cannot be read: {error}")

@@ -99,7 +99,7 @@ class SaveOutcome:
         return f"verified. {self.warning}" if self.warning else "verified and flushed to disk."
 
 
-class Vote(Document, frozen=True, kw_only=True):
+class SaveVote(Document, frozen=True, kw_only=True):
     """The result of one worker's part of a save; times in seconds.
 
     Attributes:
@@ -124,7 +124,7 @@ class Vote(Document, frozen=True, kw_only=True):
     verify_seconds: float = 0.0
 
     @classmethod
-    def against(cls, worker: int, error: Exception, what: str = "") -> Vote:
+    def against(cls, worker: int, error: Exception, what: str = "") -> SaveVote:
         """Returns the vote of a worker on which an error happened.
 
         Args:
@@ -136,7 +136,7 @@ class Vote(Document, frozen=True, kw_only=True):
         return cls(problem=f"worker {worker}: {problem}", disk_full=_is_disk_full(error))
 
 
-def outcome_without(votes: Sequence[Vote]) -> SaveOutcome:
+def outcome_without(votes: Sequence[SaveVote]) -> SaveOutcome:
     """Returns the outcome of a save that these votes prevent."""
     return SaveOutcome(
         name=None,
@@ -145,7 +145,7 @@ def outcome_without(votes: Sequence[Vote]) -> SaveOutcome:
     )
 
 
-def cost_of(votes: list[Vote], *, background: bool) -> SaveCost:
+def cost_of(votes: list[SaveVote], *, background: bool) -> SaveCost:
     """Returns what a save cost all workers together."""
     write = max(vote.write_seconds for vote in votes)
     flush = max(vote.flush_seconds for vote in votes)

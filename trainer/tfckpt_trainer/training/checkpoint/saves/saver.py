@@ -33,7 +33,7 @@ from tfckpt_trainer.training.checkpoint.saves.disk_space import DiskSpace
 from tfckpt_trainer.training.checkpoint.saves.save_options import SaveOptions
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import (
     SaveOutcome,
-    Vote,
+    SaveVote,
     cost_of,
     outcome_without,
 )
@@ -142,7 +142,7 @@ class Saver:
         copied = self._part.copy(record, found)
         facts = _with_stall(facts, began)
 
-        def decide(votes: list[Vote]) -> SaveOutcome:
+        def decide(votes: list[SaveVote]) -> SaveOutcome:
             return self._decide(record, votes, began, background=True)
 
         save = BackgroundSave(self._run, self._group, record, lambda: copied.finish(facts), decide)
@@ -179,7 +179,7 @@ class Saver:
             if ended is None:
                 begin_save(self._run, record.name)
         except Exception as error:
-            return outcome_without([Vote.against(0, error)])
+            return outcome_without([SaveVote.against(0, error)])
         return ended
 
     def _keep_directory(self) -> None:
@@ -227,7 +227,7 @@ class Saver:
         return outcome
 
     def _decide(
-        self, record: CheckpointRecord, votes: list[Vote], began: float, *, background: bool
+        self, record: CheckpointRecord, votes: list[SaveVote], began: float, *, background: bool
     ) -> SaveOutcome:
         """Commits the save if all workers succeeded, or removes it; on the chief only."""
         against = [vote for vote in votes if vote.problem]
@@ -236,15 +236,15 @@ class Saver:
                 return self._commit(record, votes, began, background=background)
             except Exception as error:
                 # Whatever it is: the other workers wait for the decision.
-                against = [Vote.against(0, error)]
+                against = [SaveVote.against(0, error)]
         try:
             discard_save(self._run, record.name)
         except OSError as error:
-            against.append(Vote.against(0, error, "its files could not be removed"))
+            against.append(SaveVote.against(0, error, "its files could not be removed"))
         return outcome_without(against)
 
     def _commit(
-        self, record: CheckpointRecord, votes: list[Vote], began: float, *, background: bool
+        self, record: CheckpointRecord, votes: list[SaveVote], began: float, *, background: bool
     ) -> SaveOutcome:
         files = [facts for vote in votes for facts in vote.files]
         if self._sharded is not None and self._sharded.shard_count > 1:

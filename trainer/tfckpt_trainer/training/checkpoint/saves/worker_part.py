@@ -26,11 +26,11 @@ from tfckpt_trainer.rundir.storage.files import (
 )
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import (
     LOCAL_FAILURES,
-    Vote,
+    SaveVote,
 )
 from tfckpt_trainer.training.checkpoint.saves.sharded_writer import ShardedWriter
 from tfckpt_trainer.training.checkpoint.saves.whole_writer import WholeWriter
-from tfckpt_trainer.training.checkpoint.state import TrainingState, WorkerState
+from tfckpt_trainer.training.checkpoint.state import SavedWorkerState, TrainingState
 from tfckpt_trainer.training.state.adapted import Adapted, adapted_values
 from tfckpt_trainer.training.state.measurement import Differing, find_differing
 from tfckpt_trainer.training.state.values_by_path import (
@@ -105,14 +105,14 @@ class CopiedPart:
     secure: Callable[[list[Path], SaveTimer], list[FileFacts]]
     timer: SaveTimer
 
-    def finish(self, facts: WorkerFacts) -> Vote:
+    def finish(self, facts: WorkerFacts) -> SaveVote:
         """Writes, flushes and verifies; returns the result."""
         try:
             files = self.secure(self.write(self.timer), self.timer)
         except Exception as error:
             # Whatever it is: a worker without a vote would leave the others waiting.
-            return Vote.against(self.index, error)
-        return Vote(
+            return SaveVote.against(self.index, error)
+        return SaveVote(
             facts=facts,
             exactness=self.exactness,
             files=files,
@@ -239,7 +239,7 @@ class WorkerPart:
 
     def _secure(self, prefixes: list[Path], timer: SaveTimer) -> list[FileFacts]:
         """Flushes the files of all prefixes and reads them back; returns their facts."""
-        random_state = WorkerState.random_state_path(prefixes[-1])
+        random_state = SavedWorkerState.random_state_path(prefixes[-1])
         files = [*(path for prefix in prefixes for path in files_of(prefix)), random_state]
         directories = {path.parent for path in files} | {self._run.worker_states_directory}
         for path in files:

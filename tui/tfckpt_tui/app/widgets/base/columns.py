@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 from rich.cells import cell_len
 
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, fit, padded
+from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, fit, padded
 
 GAP = 2
 """Cells between columns."""
@@ -46,13 +46,13 @@ class Layout(msgspec.Struct, frozen=True):
 
     columns: tuple[tuple[Column, int], ...]
 
-    def head(self) -> Line:
+    def head(self) -> StyledLine:
         """Returns the headings."""
         spans: list[Span] = []
         for column, width in self.columns:
             spans.append((padded(column.title, width, column.align), "label"))
             spans.append((" " * GAP, ""))
-        return Line(tuple(spans[:-1]))
+        return StyledLine(tuple(spans[:-1]))
 
     def width_of(self, key: str) -> int:
         """Returns the width of a column; 0 if it is left out."""
@@ -67,7 +67,7 @@ class Layout(msgspec.Struct, frozen=True):
             left += width + GAP
         return None
 
-    def row(self, cells: Mapping[str, Sequence[Span]]) -> Line:
+    def row(self, cells: Mapping[str, Sequence[Span]]) -> StyledLine:
         """Returns one row.
 
         Args:
@@ -76,14 +76,14 @@ class Layout(msgspec.Struct, frozen=True):
         spans: list[Span] = []
         for column, width in self.columns:
             cell = cells.get(column.key, ())
-            size = Line(tuple(cell)).width
+            size = StyledLine(tuple(cell)).width
             if column.align == ">" and size < width:
                 spans.append((" " * (width - size), ""))
                 spans.extend(cell)
             else:
                 spans.extend(fit(cell, width))
             spans.append((" " * GAP, ""))
-        return Line(tuple(spans[:-1]))
+        return StyledLine(tuple(spans[:-1]))
 
 
 def choose(columns: Sequence[Column], width: int) -> Layout:

@@ -11,7 +11,7 @@ from textual.keys import format_key
 from textual.message import Message
 
 from tfckpt_tui.app.widgets.base.pane import Pane
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span
+from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine
 from tfckpt_tui.formats import units
 
 _GAP = "  "
@@ -68,31 +68,31 @@ class KeyBar(Pane):
             self._hints = tuple(hints)
             self.repaint()
 
-    def body(self, width: int, height: int) -> Sequence[Line]:
+    def body(self, width: int, height: int) -> Sequence[StyledLine]:
         """Returns the line, and stores the position of each key for clicks."""
         del height
         self._places = []
         right: list[Span] = []
         for hint in (h for h in self._hints if h.is_last):
             right += [(_GAP, ""), *_spans(hint)]
-        room = width - Line(tuple(right)).width
+        room = width - StyledLine(tuple(right)).width
         left: list[Span] = self._silence()
-        column = Line(tuple(left)).width
+        column = StyledLine(tuple(left)).width
         for hint in (h for h in self._hints if not h.is_last):
             spans = _spans(hint)
-            size = Line(spans).width
+            size = StyledLine(spans).width
             gap = len(_GAP) if left else 0
             if column + gap + size > room:
                 continue
             left += [(_GAP, "")] * bool(left) + list(spans)
             self._places.append((column + gap, column + gap + size, hint.action))
             column += gap + size
-        place = width - Line(tuple(right)).width
+        place = width - StyledLine(tuple(right)).width
         for hint in (h for h in self._hints if h.is_last):
-            size = len(_GAP) + Line(_spans(hint)).width
+            size = len(_GAP) + StyledLine(_spans(hint)).width
             self._places.append((place + len(_GAP), place + size, hint.action))
             place += size
-        return [Line((*left, (" " * (room - column), ""), *right))]
+        return [StyledLine((*left, (" " * (room - column), ""), *right))]
 
     def _silence(self) -> list[Span]:
         if not self._silent_seconds:

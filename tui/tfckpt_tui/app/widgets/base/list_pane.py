@@ -11,7 +11,7 @@ from textual.message import Message
 
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
 from tfckpt_tui.app.widgets.base.pane import Pane
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten
+from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line, shorten
 from tfckpt_tui.formats.text import clean
 
 RowT = TypeVar("RowT")
@@ -85,12 +85,12 @@ class ListPane(Pane, Generic[RowT], can_focus=True):
         """Returns the texts of one row by the key of their column."""
         raise NotImplementedError
 
-    def row_line(self, row: int, width: int) -> Line:
+    def row_line(self, row: int, width: int) -> StyledLine:
         """Returns one row."""
         layout = self.column_layout(width)
         return layout.row(self.cells(self.rows[row], layout))
 
-    def head_lines(self, width: int) -> Sequence[Line]:
+    def head_lines(self, width: int) -> Sequence[StyledLine]:
         """Returns the lines above the rows, which do not scroll."""
         return (self.column_layout(width).head(),) if self.columns and self.rows else ()
 
@@ -98,7 +98,7 @@ class ListPane(Pane, Generic[RowT], can_focus=True):
         """Returns why there are no rows."""
         return ""
 
-    def empty_lines(self, width: int) -> Sequence[Line]:
+    def empty_lines(self, width: int) -> Sequence[StyledLine]:
         """Returns the lines to show if there are no rows."""
         return (line((shorten(self.why_empty(), width), "muted")),)
 
@@ -163,7 +163,7 @@ class ListPane(Pane, Generic[RowT], can_focus=True):
         """Keeps the cursor on its row when others come above it."""
         self.follows_first = False
 
-    def body(self, width: int, height: int) -> Sequence[Line]:
+    def body(self, width: int, height: int) -> Sequence[StyledLine]:
         """Returns the head lines and the visible rows."""
         head = list(self.head_lines(width))
         count = self.row_count()
@@ -176,7 +176,7 @@ class ListPane(Pane, Generic[RowT], can_focus=True):
             shown = self.row_line(row, width)
             if self.has_cursor and row == self._cursor:
                 style = "cursor" if self.has_focus else "selected"
-                shown = Line(shown.spans, style)
+                shown = StyledLine(shown.spans, style)
             lines.append(shown)
         return [*head, *lines]
 

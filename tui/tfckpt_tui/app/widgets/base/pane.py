@@ -17,8 +17,8 @@ from textual.widget import Widget
 
 from tfckpt_tui.app.widgets.base.dashboard_layout import is_short
 from tfckpt_tui.app.widgets.base.styled_text import (
-    Line,
     Span,
+    StyledLine,
     fit,
     line,
     strip,
@@ -59,7 +59,7 @@ class Pane(Widget):
 
     # -- for subclasses ----------------------------------------------------------------------
 
-    def body(self, width: int, height: int) -> Sequence[Line]:
+    def body(self, width: int, height: int) -> Sequence[StyledLine]:
         """Returns the lines inside the border, at most `height`."""
         raise NotImplementedError
 
@@ -198,7 +198,7 @@ class Pane(Widget):
         self._painted_size = self.size
         inner_width, inner_height = self.inner_size
         body = list(self.body(inner_width, inner_height))[:inner_height]
-        body += [Line()] * (inner_height - len(body))
+        body += [StyledLine()] * (inner_height - len(body))
         left, right = ("│ ", " │") if self.frame is Frame.BOX else (" ", " ")
         edge_style = "border-focus" if self.is_highlighted else "border"
         thumb = self.scrollbar(inner_height)
@@ -250,10 +250,10 @@ def _edge(
 ) -> tuple[Span, ...]:
     """Returns the title and the note at the ends of a rule; without room, the note is cut first."""
     left = ((" ", ""), *title, (" ", "")) if title else ()
-    room = width - Line(left).width
+    room = width - StyledLine(left).width
     if room < 0:
         return fit(left, width)
-    if Line(tuple(note)).width + 2 > room:
+    if StyledLine(tuple(note)).width + 2 > room:
         note = fit(note, room - 2) if room - 2 >= _LEAST_NOTE else ()
     right = ((" ", ""), *note, (" ", "")) if note else ()
-    return (*left, ("─" * (room - Line(right).width), edge_style), *right)
+    return (*left, ("─" * (room - StyledLine(right).width), edge_style), *right)

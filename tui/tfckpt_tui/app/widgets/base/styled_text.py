@@ -17,7 +17,7 @@ Span = tuple[str, str]
 """A cleaned text, and the name of its style."""
 
 
-class Line(msgspec.Struct, frozen=True):
+class StyledLine(msgspec.Struct, frozen=True):
     """One line of the screen.
 
     Attributes:
@@ -38,14 +38,14 @@ class Line(msgspec.Struct, frozen=True):
         """Its text without styles."""
         return "".join(text for text, _ in self.spans)
 
-    def fitted(self, width: int) -> Line:
+    def fitted(self, width: int) -> StyledLine:
         """Returns the line in exactly `width` cells; cut text ends in an ellipsis."""
-        return Line(fit(self.spans, width), self.base)
+        return StyledLine(fit(self.spans, width), self.base)
 
 
-def line(*spans: Span, base: str = "") -> Line:
+def line(*spans: Span, base: str = "") -> StyledLine:
     """Returns a line of `spans`."""
-    return Line(spans, base)
+    return StyledLine(spans, base)
 
 
 def shorten(text: str, width: int) -> str:
@@ -116,7 +116,7 @@ def flow(groups: Sequence[Sequence[Span]], width: int, gap: str = "  ") -> tuple
     return tuple(spans)
 
 
-def strip(shown: Line, style_of: Callable[[str], Style]) -> Strip:
+def strip(shown: StyledLine, style_of: Callable[[str], Style]) -> Strip:
     """Converts a line to a Textual strip.
 
     Args:

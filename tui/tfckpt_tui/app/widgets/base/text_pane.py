@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span
+from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine
 
 
-class TextPane(ListPane[Line]):
+class TextPane(ListPane[StyledLine]):
     """Shows lines of text, which scroll if they do not fit."""
 
     has_cursor = False
@@ -20,7 +20,7 @@ class TextPane(ListPane[Line]):
         self._note: Sequence[Span] = ()
 
     def show_lines(
-        self, lines: Sequence[Line], title: Sequence[Span] = (), note: Sequence[Span] = ()
+        self, lines: Sequence[StyledLine], title: Sequence[Span] = (), note: Sequence[Span] = ()
     ) -> None:
         """Replaces the lines, the title and the note."""
         self._title, self._note = title, note
@@ -34,7 +34,7 @@ class TextPane(ListPane[Line]):
         """Returns the text at the right of the upper edge."""
         return self._note
 
-    def row_line(self, row: int, width: int) -> Line:
+    def row_line(self, row: int, width: int) -> StyledLine:
         """Returns one line."""
         del width
         return self.rows[row]

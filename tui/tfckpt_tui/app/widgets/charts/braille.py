@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, padded
+from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, padded
 from tfckpt_tui.charting.axis import Labels, Window, step_labels
 from tfckpt_tui.charting.curves import Curve, Place, thin
 from tfckpt_tui.charting.value_axis import apart, fit_axis, fit_log_axis, value_range
@@ -31,7 +31,7 @@ class Mark(msgspec.Struct, frozen=True):
     style: str
 
 
-class Scale(msgspec.Struct, frozen=True):
+class AxisScale(msgspec.Struct, frozen=True):
     """Positions on an axis that ends at two values."""
 
     low: float
@@ -72,9 +72,9 @@ class Plot(msgspec.Struct, frozen=True):
     rows: tuple[tuple[Span, ...], ...] = ()
     numbers: Mapping[int, str] = {}
     axis: tuple[Span, ...] = ()
-    labels: Line = Line()
-    scale: Scale = Scale(0.0, 0.0)
-    message: tuple[Line, ...] | None = None
+    labels: StyledLine = StyledLine()
+    scale: AxisScale = AxisScale(0.0, 0.0)
+    message: tuple[StyledLine, ...] | None = None
 
     @property
     def left(self) -> int:
@@ -98,7 +98,7 @@ class Plot(msgspec.Struct, frozen=True):
 
     def lines(
         self, cursor: float | None = None, selection: tuple[float, float] | None = None
-    ) -> list[Line]:
+    ) -> list[StyledLine]:
         """Returns the lines.
 
         Args:
@@ -122,7 +122,7 @@ class Plot(msgspec.Struct, frozen=True):
             over[column] = _CURSOR
         width = self.left - 1
         lines = [
-            Line(
+            StyledLine(
                 (
                     (padded(self.numbers.get(row, ""), width, ">"), "muted"),
                     ("┤" if row in self.numbers else "│", "border"),
@@ -132,7 +132,7 @@ class Plot(msgspec.Struct, frozen=True):
             )
             for row, cells in enumerate(self.rows)
         ]
-        lines.append(Line(((" " * width, ""), ("└", "border"), *_joined(axis), (" ", ""))))
+        lines.append(StyledLine(((" " * width, ""), ("└", "border"), *_joined(axis), (" ", ""))))
         lines.append(self.labels)
         return lines
 
@@ -208,13 +208,13 @@ def plot(
     fit = fit_log_axis if logarithmic else fit_axis
     y_axis = fit(*(apart(low, high) if ys else (0.0, 1.0)), rows)
     # Rounding may leave the ends just outside of the axis.
-    y_scale = Scale(min(low, y_axis.low), max(high, y_axis.high))
+    y_scale = AxisScale(min(low, y_axis.low), max(high, y_axis.high))
     numbers = y_axis.labels
     label_width = max(len(label) for label in numbers.values())
     columns = width - label_width - 2
     if columns < 4:
         return empty_plot(width, height, "")
-    x_scale = roomy(min(xs), max(xs)) if window is None else Scale(window.low, window.high)
+    x_scale = roomy(min(xs), max(xs)) if window is None else AxisScale(window.low, window.high)
     grid = _Grid(columns, rows)
     for curve in curves:
         _draw(grid, curve, x_scale, y_scale)
@@ -299,7 +299,7 @@ class _Grid:
         return cells
 
 
-def _draw(grid: _Grid, curve: Curve, x_scale: Scale, y_scale: Scale) -> None:
+def _draw(grid: _Grid, curve: Curve, x_scale: AxisScale, y_scale: AxisScale) -> None:
     width, height = 2 * grid.columns, 4 * grid.rows
 
     def dot(point: Place) -> tuple[int, int]:
@@ -323,7 +323,7 @@ def _draw(grid: _Grid, curve: Curve, x_scale: Scale, y_scale: Scale) -> None:
         joined = part is not None
 
 
-def _visible(start: Place, end: Place, scale: Scale) -> tuple[Place, Place] | None:
+def _visible(start: Place, end: Place, scale: AxisScale) -> tuple[Place, Place] | None:
     """Returns the part of a line between the ends of the y axis; None if there is none."""
     (x0, y0), (x1, y1) = start, end
     if y0 is None or y1 is None or not (math.isfinite(y0) and math.isfinite(y1)):
@@ -343,15 +343,15 @@ def _visible(start: Place, end: Place, scale: Scale) -> tuple[Place, Place] | No
     return at_edge(start, y0), at_edge(end, y1)
 
 
-def roomy(low: float, high: float) -> Scale:
+def roomy(low: float, high: float) -> AxisScale:
     """Returns an x axis with some room at its right end.
 
     New points fit into the room, so the whole chart is not redrawn, and sent over SSH, for each.
     """
     room = units.nice_step((high - low) / _ROOM_PARTS)
     if not 0 < room < math.inf:
-        return Scale(low, high)
-    return Scale(low, math.ceil(high / room + 0.1) * room)
+        return AxisScale(low, high)
+    return AxisScale(low, math.ceil(high / room + 0.1) * room)
 
 
 def _tell_cut(grid: _Grid, row: int, words: str) -> None:
@@ -361,7 +361,7 @@ def _tell_cut(grid: _Grid, row: int, words: str) -> None:
             grid.glyph(place, row, character, "warn")
 
 
-def axis_cells(marks: Sequence[Mark], scale: Scale, columns: int) -> tuple[Span, ...]:
+def axis_cells(marks: Sequence[Mark], scale: AxisScale, columns: int) -> tuple[Span, ...]:
     """Returns the cells of an x axis with its marks."""
     cells: list[Span] = [("─", "border")] * columns
     for mark in marks:
@@ -370,7 +370,7 @@ def axis_cells(marks: Sequence[Mark], scale: Scale, columns: int) -> tuple[Span,
     return tuple(cells)
 
 
-def x_labels(labels: Labels, scale: Scale, label_width: int, columns: int) -> Line:
+def x_labels(labels: Labels, scale: AxisScale, label_width: int, columns: int) -> StyledLine:
     """Returns evenly spaced labels, as many as fit beside each other."""
     left, width = label_width + 1, label_width + columns + 2
     usual = max(1, columns // _LABEL_WIDTH)
@@ -385,7 +385,7 @@ def x_labels(labels: Labels, scale: Scale, label_width: int, columns: int) -> Li
             text = row
             break
         text = text or row or ""
-    return Line(((padded(text, width), "muted"),))
+    return StyledLine(((padded(text, width), "muted"),))
 
 
 def _laid_out(labels: Sequence[tuple[int, str]], left: int, width: int) -> str | None:
@@ -405,5 +405,8 @@ def empty_plot(width: int, height: int, word: str) -> Plot:
     """Returns a plot that shows only a word."""
     middle = height // 2
     gap = " " * max(0, (width - len(word)) // 2)
-    shown = (Line(((gap + word, "muted"),)) if row == middle else Line() for row in range(height))
+    shown = (
+        StyledLine(((gap + word, "muted"),)) if row == middle else StyledLine()
+        for row in range(height)
+    )
     return Plot(message=tuple(shown))

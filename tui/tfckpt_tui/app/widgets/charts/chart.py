@@ -14,8 +14,8 @@ from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_tui.app.widgets.base.icons import EVENT_ICONS, MARK, Icon
 from tfckpt_tui.app.widgets.base.pane import Pane
 from tfckpt_tui.app.widgets.base.styled_text import (
-    Line,
     Span,
+    StyledLine,
     branch_style,
     flow,
     line,
@@ -204,7 +204,7 @@ class Chart(Pane):
             groups.append(spans)
         if self._reference is not None:
             groups.append([("and ", "label"), (clean(self._reference.name), REFERENCE_STYLE)])
-        room = self._room() - Line(tuple(title)).width - Line(tuple(self.note())).width
+        room = self._room() - StyledLine(tuple(title)).width - StyledLine(tuple(self.note())).width
         # The values at the cursor matter more.
         legend = flow(groups, room - 2) if self._cursor is None else ()
         return [*title, ("  ", ""), *legend] if legend else title
@@ -263,16 +263,16 @@ class Chart(Pane):
         if self._reference is not None:
             other = by_label.get(self._reference.name)
             groups.insert(1, _difference(by_label.get(""), other, show))
-        return flow(groups, self._room() - Line(tuple(self._title())).width)
+        return flow(groups, self._room() - StyledLine(tuple(self._title())).width)
 
-    def body(self, width: int, height: int) -> Sequence[Line]:
+    def body(self, width: int, height: int) -> Sequence[StyledLine]:
         """Returns the plot, with the cursor and the selection over it."""
         snapshot = self.snapshot
         curves = self._curves()
         if snapshot is None or not (curves or self._distributions):
             self._plot_key, self._plot = (), Plot()
             rows = wrap(self.nothing or _no_measurements(snapshot), max(1, width))
-            above = [Line()] * max(0, (height - len(rows) + 1) // 2)
+            above = [StyledLine()] * max(0, (height - len(rows) + 1) // 2)
             return above + [line((row.center(width), "muted")) for row in rows]
         key = (curves, self._distributions, snapshot.event_log, self._view, width, height)
         if key != self._plot_key:

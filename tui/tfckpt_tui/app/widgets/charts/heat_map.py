@@ -7,9 +7,9 @@ from itertools import pairwise
 
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.app.widgets.charts.braille import (
+    AxisScale,
     Mark,
     Plot,
-    Scale,
     axis_cells,
     empty_plot,
     roomy,
@@ -61,7 +61,7 @@ def heat_map(
     if columns < 4:
         return empty_plot(width, height, "")
     xs = [x for x, _ in placed]
-    scale = roomy(xs[0], xs[-1]) if window is None else Scale(window.low, window.high)
+    scale = roomy(xs[0], xs[-1]) if window is None else AxisScale(window.low, window.high)
     # Halves, because the difference of two values may be too large for a number.
     half = y_axis.high / 2 - y_axis.low / 2
     edges = [y_axis.low + 2 * half * (row / rows) for row in range(rows + 1)]

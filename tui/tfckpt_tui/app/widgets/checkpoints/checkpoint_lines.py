@@ -12,7 +12,7 @@ from tfckpt_trainer.catalog.directory.resumed_state import ResumedState
 from tfckpt_trainer.catalog.scan.states import state_for_fault
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, SaveCost, VerificationRecord
 from tfckpt_tui.app.widgets.base.icons import CHECKPOINT
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, padded, shorten
+from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line, padded, shorten
 from tfckpt_tui.app.widgets.run.progress import reading_line
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.checkpoint_columns import derivation_words, metric_text, not_finite_words
@@ -28,7 +28,9 @@ _GAP: Span = ("  ", "")
 _DOT: Span = (" · ", "faint")
 
 
-def fact_lines(checkpoint: Checkpoint, inspection: Inspection | None, at: float) -> list[Line]:
+def fact_lines(
+    checkpoint: Checkpoint, inspection: Inspection | None, at: float
+) -> list[StyledLine]:
     """Returns name, state, age and size, then the totals, then metrics and trigger."""
     sign = CHECKPOINT[checkpoint.state]
     step = "unknown" if checkpoint.step is None else f"{checkpoint.step:,}"
@@ -57,7 +59,7 @@ def check_lines(
     reading: VerificationProgress | None,
     at: float,
     verify_key: str,
-) -> list[Line]:
+) -> list[StyledLine]:
     """Returns the progress of a verification, or the result of the last one."""
     if reading is not None:
         return [reading_line(reading, verify_key)]
@@ -71,14 +73,14 @@ def check_lines(
     return [unverified_line(verify_key)]
 
 
-def unverified_line(verify_key: str) -> Line:
+def unverified_line(verify_key: str) -> StyledLine:
     """Returns how to verify what was not verified yet."""
     return line(
         ("○ ", "muted"), (f"not verified yet: press {verify_key} to read every byte", "muted")
     )
 
 
-def resumed_lines(states: Sequence[ResumedState]) -> list[Line]:
+def resumed_lines(states: Sequence[ResumedState]) -> list[StyledLine]:
     """Returns each kind of state, and whether a restore brings it back."""
     signs = {True: ("✓ ", "good"), False: ("✗ ", "warn"), None: ("? ", "muted")}
     return [
@@ -89,7 +91,7 @@ def resumed_lines(states: Sequence[ResumedState]) -> list[Line]:
     ]
 
 
-def record_lines(record: CheckpointRecord) -> list[Line]:
+def record_lines(record: CheckpointRecord) -> list[StyledLine]:
     """Returns the cost of the save, the state of the script, and the metrics of each worker."""
     lines = [_cost_line(record.cost)] if record.cost is not None else []
     lines += _state_lines("state", record.state)
@@ -112,13 +114,13 @@ def record_lines(record: CheckpointRecord) -> list[Line]:
     return lines
 
 
-def change_lines(record: CheckpointRecord) -> list[Line]:
+def change_lines(record: CheckpointRecord) -> list[StyledLine]:
     """Returns what was done to the tensors of a checkpoint that was made from another one."""
     changes = record.derived.changes if record.derived is not None else []
     return [line((clean(change), "value")) for change in changes]
 
 
-def _cost_line(cost: SaveCost) -> Line:
+def _cost_line(cost: SaveCost) -> StyledLine:
     rate = cost.bytes_per_second
     spans: list[Span] = [
         (padded("save", 11), "value"),
@@ -132,10 +134,10 @@ def _cost_line(cost: SaveCost) -> Line:
     if cost.slowing_seconds is not None:
         steps = units.count(cost.slowing_steps, "step")
         spans += fact_spans("slowed", f"{units.step_time(cost.slowing_seconds)} over {steps}")
-    return Line(tuple(spans))
+    return StyledLine(tuple(spans))
 
 
-def _state_lines(title: str, state: Mapping[str, Any]) -> list[Line]:
+def _state_lines(title: str, state: Mapping[str, Any]) -> list[StyledLine]:
     return [
         line(
             (f"{title} ", "label"),
@@ -146,7 +148,7 @@ def _state_lines(title: str, state: Mapping[str, Any]) -> list[Line]:
     ]
 
 
-def statistics_lines(dtype: str, statistics: Statistics | None, width: int) -> list[Line]:
+def statistics_lines(dtype: str, statistics: Statistics | None, width: int) -> list[StyledLine]:
     """Returns the statistics of a tensor and a small histogram."""
     if statistics is None:
         return [line((f"{dtype}: not numeric", "muted"))]
@@ -183,7 +185,7 @@ def _number(value: float | None) -> str:
     return "–" if value is None else units.metric(value)
 
 
-def _total_line(inspection: Inspection) -> Line:
+def _total_line(inspection: Inspection) -> StyledLine:
     spans: list[Span] = []
     for total in inspection.totals:
         spans += [_DOT] if spans else []
@@ -194,10 +196,10 @@ def _total_line(inspection: Inspection) -> Line:
     if inspection.problem:
         spans += [_DOT] if spans else []
         spans.append((clean(inspection.problem), "bad"))
-    return Line(tuple(spans))
+    return StyledLine(tuple(spans))
 
 
-def _record_line(checkpoint: Checkpoint) -> Line:
+def _record_line(checkpoint: Checkpoint) -> StyledLine:
     spans: list[Span] = []
     for name in checkpoint.metrics:
         style = "bad" if name in checkpoint.not_finite else "value"
@@ -220,7 +222,7 @@ def _record_line(checkpoint: Checkpoint) -> Line:
         ]
     if not spans:
         spans = [("no record: not saved by tfckpt_trainer", "muted")]
-    return Line(tuple(spans))
+    return StyledLine(tuple(spans))
 
 
 def _world_value(name: str, value: Any) -> str:
@@ -228,7 +230,7 @@ def _world_value(name: str, value: Any) -> str:
     return strategy_words(text) if name == "strategy" else clean(text)
 
 
-def _finding_lines(result: VerificationRecord) -> list[Line]:
+def _finding_lines(result: VerificationRecord) -> list[StyledLine]:
     return [
         line(
             ("✗ " if finding.severity == "error" else "! ", _tone(finding.severity)),
@@ -242,7 +244,7 @@ def _tone(severity: str) -> str:
     return "bad" if severity == "error" else "warn"
 
 
-def _read_line(result: VerificationRecord, age: str) -> Line:
+def _read_line(result: VerificationRecord, age: str) -> StyledLine:
     fault = result.fault
     words = f"{units.count(result.tensors, 'tensor')}, {units.size(result.bytes)}"
     words += f" read {age} ago in {units.duration(result.seconds)}"
@@ -252,7 +254,7 @@ def _read_line(result: VerificationRecord, age: str) -> Line:
     return line(sign, (words, "muted"))
 
 
-def _histogram_lines(histogram: Histogram, width: int) -> list[Line]:
+def _histogram_lines(histogram: Histogram, width: int) -> list[StyledLine]:
     """Returns bars two lines high, and the range below them."""
     highest = max(histogram.counts)
     cell = max(1, min(4, width // len(histogram.counts)))

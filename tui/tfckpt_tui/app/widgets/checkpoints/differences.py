@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 from rich.cells import cell_len
 
-from tfckpt_trainer.bundle.analysis.compare import Difference, TensorChange, TensorComparison
+from tfckpt_trainer.bundle.analysis.compare import TensorChange, TensorComparison, TensorDifference
 from tfckpt_trainer.bundle.dtypes import format_tensor
 from tfckpt_trainer.bundle.index import TensorEntry
 from tfckpt_tui.app.widgets.base.columns import GAP, Column, Layout, choose
@@ -27,13 +27,13 @@ _COLUMNS = (
     Column("what", "type and shape", 14, rank=2, align="<", stretch=1),
 )
 _FIXED = sum(column.width + GAP for column in _COLUMNS if not column.rank and column.key != "name")
-_SIGNS: Mapping[Difference, tuple[str, str, str]] = {
-    Difference.ADDED: ("+", "good", "added"),
-    Difference.REMOVED: ("−", "bad", "removed"),
-    Difference.SHAPE: ("≠", "warn", "other shape"),
-    Difference.DTYPE: ("≠", "warn", "other type"),
-    Difference.CHANGED: ("~", "calm", "changed"),
-    Difference.EQUAL: ("=", "muted", "equal"),
+_SIGNS: Mapping[TensorDifference, tuple[str, str, str]] = {
+    TensorDifference.ADDED: ("+", "good", "added"),
+    TensorDifference.REMOVED: ("−", "bad", "removed"),
+    TensorDifference.SHAPE: ("≠", "warn", "other shape"),
+    TensorDifference.DTYPE: ("≠", "warn", "other type"),
+    TensorDifference.CHANGED: ("~", "calm", "changed"),
+    TensorDifference.EQUAL: ("=", "muted", "equal"),
 }
 
 
@@ -117,7 +117,7 @@ class Differences(ListPane[TensorComparison]):
             tensor
             for tensor in self._tensors
             if self._everything
-            or tensor.difference is not Difference.EQUAL
+            or tensor.difference is not TensorDifference.EQUAL
             or tensor.name in self._damage
         ]
         if self._changes or self._damage:

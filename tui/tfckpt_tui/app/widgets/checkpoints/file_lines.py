@@ -6,7 +6,7 @@ import shlex
 
 from tfckpt_trainer.bundle.exchange.verify_file import FileResult
 from tfckpt_trainer.catalog.directory.other_formats import OtherFile
-from tfckpt_tui.app.widgets.base.styled_text import Line, line, padded
+from tfckpt_tui.app.widgets.base.styled_text import StyledLine, line, padded
 from tfckpt_tui.app.widgets.checkpoints.checkpoint_lines import fact_spans, unverified_line
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
@@ -28,7 +28,7 @@ def file_fact_lines(
     *,
     verifies: bool,
     verify_key: str,
-) -> list[Line]:
+) -> list[StyledLine]:
     """Returns name, format, age and size, then the number of tensors, then the verification.
 
     Args:
@@ -58,7 +58,7 @@ def file_fact_lines(
     ]
 
 
-def command_lines(file: OtherFile) -> list[Line]:
+def command_lines(file: OtherFile) -> list[StyledLine]:
     """Returns what loads a file, and commands that take it."""
     name = clean(shlex.quote(file.name))
     commands = [
@@ -71,7 +71,9 @@ def command_lines(file: OtherFile) -> list[Line]:
     return [loader, *commands]
 
 
-def _verification_line(verdict: FileResult | None, verify_key: str, *, verifies: bool) -> Line:
+def _verification_line(
+    verdict: FileResult | None, verify_key: str, *, verifies: bool
+) -> StyledLine:
     if verifies:
         return line(("reading every byte…", "muted"))
     if verdict is None:

@@ -16,17 +16,17 @@ from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
 from tfckpt_tui.app.protocols import key_of, run_app_of
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
 from tfckpt_tui.app.widgets.base.icons import CHECKPOINT, MARK, PIN
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, padded, shorten
+from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line, padded, shorten
 from tfckpt_tui.app.widgets.base.table_pane import TablePane
 from tfckpt_tui.app.widgets.checkpoints.branches import BranchTree, Nodes
 from tfckpt_tui.formats import checkpoint_columns, units
 from tfckpt_tui.formats.checkpoint_columns import (
     NAMES,
     CheckpointColumn,
-    Row,
+    CheckpointRow,
 )
 from tfckpt_tui.formats.checkpoint_filter import Filter
-from tfckpt_tui.formats.sort_order import Listing
+from tfckpt_tui.formats.sort_order import ListOrder
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import NewestRows, RunSnapshot
 
@@ -175,7 +175,7 @@ class History(TablePane[Checkpoint | VersionOne | OtherFile, Checkpoint]):
         is_whole = self._order is None and not self._filter.tests
         self._tree = self._whole_tree if is_whole else Nodes(self._checkpoints, self._whole_tree)
         self._columns = None
-        run_app_of(self).listing = Listing(self._filter.text, self._order)
+        run_app_of(self).listing = ListOrder(self._filter.text, self._order)
         self.show_rows((*self._checkpoints, *self._unsupported))
 
     follows_first = True
@@ -241,12 +241,12 @@ class History(TablePane[Checkpoint | VersionOne | OtherFile, Checkpoint]):
         others = {_key_of(other): first + row for row, other in enumerate(self._unsupported)}
         return self._places.get(key, others.get(key))
 
-    def head_lines(self, width: int) -> Sequence[Line]:
+    def head_lines(self, width: int) -> Sequence[StyledLine]:
         """Returns the headings of the columns."""
         if not self._checkpoints:
             return ()
         margin = (" " * (self._tree.width + 1), "")
-        return (Line((margin, *self.column_layout(width).head().spans)),)
+        return (StyledLine((margin, *self.column_layout(width).head().spans)),)
 
     def why_empty(self) -> str:
         """Returns what to do if no checkpoint is visible."""
@@ -266,18 +266,18 @@ class History(TablePane[Checkpoint | VersionOne | OtherFile, Checkpoint]):
             return f"no checkpoint in this directory; press {launch} to launch training here"
         return "no checkpoint in this directory"
 
-    def row_line(self, row: int, width: int) -> Line:
+    def row_line(self, row: int, width: int) -> StyledLine:
         """Returns one checkpoint."""
         checkpoint = self.rows[row]
         if not isinstance(checkpoint, Checkpoint):
             return self._unsupported_line(checkpoint, width)
-        row_data = Row(checkpoint, self._at, checkpoint.name in self._marks)
+        row_data = CheckpointRow(checkpoint, self._at, checkpoint.name in self._marks)
         cells = self.column_layout(width).row(
             _cells(row_data, self._all_columns, kept=self._tree.is_ancestor_row(row))
         )
-        return Line((*self._tree.row(row), (" ", ""), *cells.spans))
+        return StyledLine((*self._tree.row(row), (" ", ""), *cells.spans))
 
-    def _unsupported_line(self, file: VersionOne | OtherFile, width: int) -> Line:
+    def _unsupported_line(self, file: VersionOne | OtherFile, width: int) -> StyledLine:
         names = max(cell_len(clean(other.name)) for other in self._unsupported)
         labels = max(cell_len(_label_of(other)) for other in self._unsupported)
         return line(
@@ -317,7 +317,9 @@ class History(TablePane[Checkpoint | VersionOne | OtherFile, Checkpoint]):
         return _with_whole_names(columns, longest_texts, width - self._tree.width - 1)
 
     def _texts_of(self, column: CheckpointColumn) -> set[str]:
-        rows = (Row(checkpoint, self._at) for checkpoint in self._checkpoints[:_MEASURED_ROWS])
+        rows = (
+            CheckpointRow(checkpoint, self._at) for checkpoint in self._checkpoints[:_MEASURED_ROWS]
+        )
         return {column.history_text(row) for row in rows}
 
 
@@ -369,7 +371,7 @@ def _is_damaged(checkpoint: Checkpoint) -> bool:
 
 
 def _cells(
-    row: Row, columns: Iterable[CheckpointColumn], *, kept: bool
+    row: CheckpointRow, columns: Iterable[CheckpointColumn], *, kept: bool
 ) -> dict[str, Sequence[Span]]:
     """Returns the cells of a row by column; most are plain text in the style of the column."""
     checkpoint = row.checkpoint

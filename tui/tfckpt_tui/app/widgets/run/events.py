@@ -8,7 +8,7 @@ from tfckpt_trainer.rundir.records.event import EventEntry
 from tfckpt_tui.app.protocols import key_of
 from tfckpt_tui.app.widgets.base.icons import EVENT_ICONS
 from tfckpt_tui.app.widgets.base.list_pane import ListPane, match_note
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, fit, line, shorten
+from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, fit, line, shorten
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -63,7 +63,7 @@ class EventList(ListPane[EventEntry]):
         """Returns why the list is empty."""
         return "no event matches" if self._needle else "no events yet"
 
-    def row_line(self, row: int, width: int) -> Line:
+    def row_line(self, row: int, width: int) -> StyledLine:
         """Returns one event."""
         return event_line(self.rows[row], width)
 
@@ -103,7 +103,7 @@ class Events(ListPane[str | EventEntry]):
             return ""
         return "no events yet" if self.snapshot.tracked else "no event log in this directory"
 
-    def row_line(self, row: int, width: int) -> Line:
+    def row_line(self, row: int, width: int) -> StyledLine:
         """Returns one line."""
         shown = self.rows[row]
         if isinstance(shown, str):
@@ -121,7 +121,7 @@ def _searchable_text(entry: EventEntry) -> str:
     return " ".join(parts).casefold()
 
 
-def event_line(entry: EventEntry, width: int) -> Line:
+def event_line(entry: EventEntry, width: int) -> StyledLine:
     """Returns one event in one line."""
     sign = EVENT_ICONS[entry.kind]
     clock = units.local_time(entry.at, "%H:%M:%S")
@@ -133,4 +133,4 @@ def event_line(entry: EventEntry, width: int) -> Line:
     spans.append((message, "bad" if sign.style == "bad" else "value"))
     if entry.by and width >= 70:
         spans += [("  ", ""), (clean(entry.by), "faint")]
-    return Line(fit(spans, width))
+    return StyledLine(fit(spans, width))

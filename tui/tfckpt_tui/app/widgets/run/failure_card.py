@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 
 from tfckpt_tui.app.protocols import copy_text, key_of
 from tfckpt_tui.app.widgets.base.pane import Pane
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
+from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line
 from tfckpt_tui.formats import units
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.reports.run_facts import FailureFacts
@@ -82,7 +82,7 @@ class FailureCard(Pane, can_focus=True):
         """Returns how many lines it needs in a pane of this width; 0 if nothing happened."""
         return len(list(self._lines(width - _EDGES)))
 
-    def body(self, width: int, height: int) -> Sequence[Line]:
+    def body(self, width: int, height: int) -> Sequence[StyledLine]:
         """Returns what happened; of the log, the last lines that fit."""
         facts = self._facts
         if facts is None:
@@ -91,7 +91,7 @@ class FailureCard(Pane, can_focus=True):
         above = len(lines) - len(facts.log)
         first = min(len(facts.log), max(0, len(lines) - height))
         log = [
-            Line((*_label(LOG, first=not place), (text, "muted")))
+            StyledLine((*_label(LOG, first=not place), (text, "muted")))
             for place, text in enumerate(facts.log[first:])
         ]
         return [*lines[:above], *log]
@@ -135,7 +135,7 @@ class FailureCard(Pane, can_focus=True):
         first = [facts.worker] if facts.worker is not None else []
         return list(dict.fromkeys([*first, *others]))
 
-    def _lines(self, width: int) -> Iterator[Line]:
+    def _lines(self, width: int) -> Iterator[StyledLine]:
         """Yields all lines; those of the log last, each in one line."""
         facts, snapshot = self._facts, self.snapshot
         if facts is None or snapshot is None:

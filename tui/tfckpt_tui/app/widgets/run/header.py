@@ -11,8 +11,8 @@ from tfckpt_trainer.rundir.records.exactness import ExactnessLevel
 from tfckpt_tui.app.widgets.base.icons import run_icon
 from tfckpt_tui.app.widgets.base.pane import Pane
 from tfckpt_tui.app.widgets.base.styled_text import (
-    Line,
     Span,
+    StyledLine,
     branch_style,
     flow,
     line,
@@ -56,7 +56,7 @@ class RunHeader(Pane):
         super().__init__(id=id)
         self._read_only = read_only
 
-    def body(self, width: int, height: int) -> Sequence[Line]:
+    def body(self, width: int, height: int) -> Sequence[StyledLine]:
         """Returns identity, progress, rates and disk."""
         snapshot = self.snapshot
         if snapshot is None:
@@ -67,14 +67,14 @@ class RunHeader(Pane):
             rates = flow(_rates(snapshot, full=True), max(0, width - disk.width - 2))
             return [
                 identity,
-                Line(_progress(snapshot, width)),
-                Line(spread(rates, disk.spans, width)),
+                StyledLine(_progress(snapshot, width)),
+                StyledLine(spread(rates, disk.spans, width)),
             ]
         disk = _disk(snapshot, with_forecast=width >= 100)
         progress = _progress(snapshot, max(0, width - disk.width - 2))
-        return [identity, Line(spread(progress, disk.spans, width))]
+        return [identity, StyledLine(spread(progress, disk.spans, width))]
 
-    def _identity(self, snapshot: RunSnapshot, width: int) -> Line:
+    def _identity(self, snapshot: RunSnapshot, width: int) -> StyledLine:
         sign = run_icon(snapshot)
         name = clean(snapshot.path.rstrip("/").rsplit("/", 1)[-1]) or "/"
         right: list[Span] = []
@@ -91,7 +91,7 @@ class RunHeader(Pane):
         state: list[Span] = [(f"{sign.glyph} ", sign.style), (snapshot.words, sign.style)]
         groups: list[list[Span]] = [
             state,
-            _alerts(alerts, left_width - Line(tuple(state)).width - len(_GAP)),
+            _alerts(alerts, left_width - StyledLine(tuple(state)).width - len(_GAP)),
         ]
         title: list[Span] = [(shorten(name, max(12, width // 4)), "strong")]
         titles: list[list[Span]] = [
@@ -107,7 +107,7 @@ class RunHeader(Pane):
             if job is not None:
                 groups.append(_job(snapshot, job, left_width - _width(groups)))
         groups += [[(_strategy(snapshot), "muted")], [(snapshot.path, "faint")]]
-        return Line(spread(flow(groups, left_width, _GAP), right, width))
+        return StyledLine(spread(flow(groups, left_width, _GAP), right, width))
 
 
 def _alerts(alerts: Sequence[Alert], width: int) -> list[Span]:
@@ -124,7 +124,7 @@ def _job(snapshot: RunSnapshot, job: JobView, width: int) -> list[Span]:
     """Returns the batch job, with as many details as fit; the first one may be cut."""
     name: list[Span] = [("job ", "label"), (clean(job.record.id), "value")]
     details = job.details(snapshot.at, runs=snapshot.state not in HAS_ENDED)
-    left = width - Line(tuple(name)).width - 2
+    left = width - StyledLine(tuple(name)).width - 2
     style = "warn" if job.is_stuck else _JOB.get(job.state, "muted")
     for count in range(len(details), 0, -1):
         text = ", ".join(details[:count])
@@ -138,7 +138,7 @@ def _job(snapshot: RunSnapshot, job: JobView, width: int) -> list[Span]:
 
 def _width(groups: Sequence[Sequence[Span]]) -> int:
     """Returns the width of groups beside each other, each with a gap behind it."""
-    return sum(Line(tuple(group)).width + len(_GAP) for group in groups if group)
+    return sum(StyledLine(tuple(group)).width + len(_GAP) for group in groups if group)
 
 
 def _with_gap(spans: list[Span]) -> list[Span]:
@@ -199,8 +199,8 @@ def _progress(snapshot: RunSnapshot, width: int) -> tuple[Span, ...]:
     seconds = snapshot.forecast.seconds_left
     if seconds is not None and step < total:
         left: list[Span] = [("  ", ""), (units.duration(seconds), "value"), (" left", "label")]
-        tail += left if Line((*text, *tail, *left)).width <= width else []
-    bar_width = width - Line((*text, *tail)).width - 1
+        tail += left if StyledLine((*text, *tail, *left)).width <= width else []
+    bar_width = width - StyledLine((*text, *tail)).width - 1
     if bar_width < _LEAST_BAR:
         return (*text, *tail)
     return (*text, *_bar(share, min(bar_width, int(width * _BAR_SHARE) + 20)), (" ", ""), *tail)
@@ -251,10 +251,10 @@ def _saving(forecast: Forecast) -> list[list[Span]]:
     return [takes, [("every ", "label"), (every, style), (", best ", "label"), (best, "value")]]
 
 
-def _disk(snapshot: RunSnapshot, *, with_forecast: bool = True) -> Line:
+def _disk(snapshot: RunSnapshot, *, with_forecast: bool = True) -> StyledLine:
     used: list[Span] = [("disk ", "label"), (units.size(snapshot.disk_used), "value")]
     if snapshot.disk_free is None or not snapshot.disk_total:
-        return Line(tuple(used))
+        return StyledLine(tuple(used))
     low = snapshot.disk_free / snapshot.disk_total < _LOW_DISK
     soon = snapshot.forecast.disk_full_seconds
     free_style = "bad" if low else "value"
@@ -265,4 +265,4 @@ def _disk(snapshot: RunSnapshot, *, with_forecast: bool = True) -> Line:
     ]
     if with_forecast and soon is not None and soon < _SOON:
         free += [(", full in ", "label"), (units.duration(soon), "warn")]
-    return Line((*used, *free))
+    return StyledLine((*used, *free))

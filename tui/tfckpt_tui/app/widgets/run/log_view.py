@@ -13,7 +13,7 @@ from textual.message import Message
 
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.pane import Pane
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, branch_style, line, spread
+from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, branch_style, line, spread
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.log_pages import LogPage, LogSearches
@@ -253,7 +253,7 @@ class LogView(ListPane[LogRow]):
             words.append("following" if self.is_following else "held; f follows")
         return " · ".join(words)
 
-    def empty_lines(self, width: int) -> Sequence[Line]:
+    def empty_lines(self, width: int) -> Sequence[StyledLine]:
         """Returns why the view is empty."""
         if self._why_none:
             words = f"no logs: {clean(self._why_none)}"
@@ -266,11 +266,11 @@ class LogView(ListPane[LogRow]):
             words = "no output yet"
         return (line((words, "muted")),)
 
-    def row_line(self, row: int, width: int) -> Line:
+    def row_line(self, row: int, width: int) -> StyledLine:
         """Returns one line, with highlighted matches."""
         shown = self.rows[row]
         spans = [*self._margin(shown, width), *self._text(shown)]
-        return Line(tuple(spans), "selected" if shown is self._marked else "")
+        return StyledLine(tuple(spans), "selected" if shown is self._marked else "")
 
     def scroll_rows(self, rows: int) -> None:
         """Scrolls; following ends when the view leaves the end, and starts when it reaches it."""
@@ -461,7 +461,7 @@ class LogTabs(Pane):
         self._logs, self._shown, self._note = list(names), shown, note
         self.repaint()
 
-    def body(self, width: int, height: int) -> Sequence[Line]:
+    def body(self, width: int, height: int) -> Sequence[StyledLine]:
         """Returns the line, and stores the position of each tab."""
         del height
         spans: list[Span] = [("logs  ", "title")]
@@ -478,7 +478,7 @@ class LogTabs(Pane):
             column += len(name) + 3
         if names and names[-1] != self._logs[-1]:
             spans.append(("›", "muted"))
-        return [Line(spread(spans, ((self._note, "muted"),), width))]
+        return [StyledLine(spread(spans, ((self._note, "muted"),), width))]
 
     def on_click(self, event: events.Click) -> None:
         """Chooses the tab under the mouse."""

@@ -16,7 +16,7 @@ from tfckpt_tui.app.run_progress import RunProgress
 from tfckpt_tui.app.widgets.base.dashboard_layout import most_progress_lines
 from tfckpt_tui.app.widgets.base.icons import COMMAND
 from tfckpt_tui.app.widgets.base.pane import Pane
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
+from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.background_verifier import VerificationProgress
@@ -47,21 +47,21 @@ class Progress(Pane):
         """Returns the number of lines in a screen of `width` columns."""
         return len(self._lines(width - 2))
 
-    def body(self, width: int, height: int) -> Sequence[Line]:
+    def body(self, width: int, height: int) -> Sequence[StyledLine]:
         """Returns failures, commands in progress, and commands that just ended."""
         del height
         return self._lines(width)
 
-    def _lines(self, width: int) -> list[Line]:
+    def _lines(self, width: int) -> list[StyledLine]:
         progress = run_app_of(self).progress
         lines = self._unread_lines(progress, width)
         if lines and self.can_dismiss:
             hint = ("  esc", "key"), (" dismiss", "label")
-            room = width - Line(hint).width
+            room = width - StyledLine(hint).width
             if lines[-1].width <= room:
-                lines[-1] = Line((*lines[-1].fitted(room).spans, *hint))
+                lines[-1] = StyledLine((*lines[-1].fitted(room).spans, *hint))
             else:
-                lines.append(Line(hint))
+                lines.append(StyledLine(hint))
         if self._reading is not None:
             lines.append(reading_line(self._reading, key_of(self, "verify")))
         if progress.snapshot is not None:
@@ -70,8 +70,8 @@ class Progress(Pane):
                 lines += _wrapped(self._command_spans(command, at), width)
         return lines[:_MAX_LINES]
 
-    def _unread_lines(self, progress: RunProgress, width: int) -> list[Line]:
-        lines: list[Line] = []
+    def _unread_lines(self, progress: RunProgress, width: int) -> list[StyledLine]:
+        lines: list[StyledLine] = []
         for what, message in progress.failures:
             lines += _failure_of(what, message, width)
         for command in progress.failed_commands():
@@ -142,7 +142,7 @@ class DialogProgress(ProgressBar):
 
     can_dismiss = False
 
-    def _unread_lines(self, progress: RunProgress, width: int) -> list[Line]:
+    def _unread_lines(self, progress: RunProgress, width: int) -> list[StyledLine]:
         return []
 
 
@@ -157,7 +157,7 @@ def raise_toasts(screen: Screen[Any], lines: int) -> None:
         toasts.styles.margin = (0, 0, 1 + lines, 0)
 
 
-def reading_line(reading: VerificationProgress, cancel_key: str) -> Line:
+def reading_line(reading: VerificationProgress, cancel_key: str) -> StyledLine:
     """Returns progress, rate and remaining time of a verification."""
     part = reading.done / reading.total if reading.total else 0.0
     spans: list[Span] = [
@@ -187,11 +187,11 @@ def _name_of(command: Command) -> str:
     return command.kind.value
 
 
-def _failure_of(what: str, message: str, width: int) -> list[Line]:
+def _failure_of(what: str, message: str, width: int) -> list[StyledLine]:
     return _wrapped([("✗ ", "bad"), (f"{what}: ", "bad"), (message, "value")], width)
 
 
-def _wrapped(spans: Sequence[Span], width: int) -> list[Line]:
+def _wrapped(spans: Sequence[Span], width: int) -> list[StyledLine]:
     """Returns as many lines as the words need; those after the first one are indented."""
     lines: list[list[Span]] = [[]]
     used = 0
@@ -202,4 +202,4 @@ def _wrapped(spans: Sequence[Span], width: int) -> list[Line]:
                 used = 2
             lines[-1].append((word, style))
             used += cell_len(word)
-    return [Line(tuple(spans)) for spans in lines]
+    return [StyledLine(tuple(spans)) for spans in lines]

@@ -15,7 +15,7 @@ from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose, stretche
 from tfckpt_tui.app.widgets.base.icons import MARK, Icon, run_icon
 from tfckpt_tui.app.widgets.base.list_pane import match_note
 from tfckpt_tui.app.widgets.base.marks import Marks
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line, shorten, shorten_middle
+from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line, shorten, shorten_middle
 from tfckpt_tui.app.widgets.base.table_pane import TablePane
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.sort_order import Order, SortBy, SortOrders
@@ -253,7 +253,7 @@ class RunList(TablePane[RunAccount, RunAccount]):
         """Returns the run directory."""
         return key_of_run(self.rows[row])
 
-    def empty_lines(self, width: int) -> Sequence[Line]:
+    def empty_lines(self, width: int) -> Sequence[StyledLine]:
         """Returns how to open a first run."""
         if self._all:
             words = f"no run matches {clean(self._needle)}; esc shows all"
@@ -262,13 +262,13 @@ class RunList(TablePane[RunAccount, RunAccount]):
             return (line(("searching for runs …", "muted")),)
         return (
             line(("no runs yet", "muted")),
-            Line(),
+            StyledLine(),
             line(("n", "value"), ("                     launches one", "muted")),
             line(("tfckpt-tui demo", "value"), ("       starts one", "muted")),
             line(("tfckpt-tui DIRECTORY", "value"), ("  opens one", "muted")),
         )
 
-    def head_lines(self, width: int) -> Sequence[Line]:
+    def head_lines(self, width: int) -> Sequence[StyledLine]:
         """Returns the headings of the columns."""
         return (self.column_layout(width).head(),) if self.rows else ()
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_tui.app.widgets.base.icons import WORKER
-from tfckpt_tui.app.widgets.base.styled_text import Line, Span, line
+from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.formats.worker_phases import phase_in_words
@@ -27,7 +27,7 @@ def title_of(view: WorkerView) -> Sequence[Span]:
     )
 
 
-def worker_lines(view: WorkerView, snapshot: RunSnapshot, best: float | None) -> list[Line]:
+def worker_lines(view: WorkerView, snapshot: RunSnapshot, best: float | None) -> list[StyledLine]:
     """Returns all facts about a worker.
 
     Args:
@@ -59,11 +59,11 @@ def worker_lines(view: WorkerView, snapshot: RunSnapshot, best: float | None) ->
         spans: list[Span] = []
         for name, value in status.metrics.items():
             spans += [(f"{clean(name)} ", "label"), (units.metric(value), "value"), _GAP]
-        lines.append(Line(tuple(spans)))
+        lines.append(StyledLine(tuple(spans)))
     return [row for row in lines if row.spans]
 
 
-def _process_line(view: WorkerView) -> Line:
+def _process_line(view: WorkerView) -> StyledLine:
     status = view.status
     since = units.local_time(status.process_started_at)
     return line(
@@ -75,7 +75,7 @@ def _process_line(view: WorkerView) -> Line:
     )
 
 
-def _activity_line(view: WorkerView, at: float) -> Line:
+def _activity_line(view: WorkerView, at: float) -> StyledLine:
     status = view.status
     spans: list[Span] = [("step ", "label"), (f"{status.step:,}", "value")]
     spans += _fact("branch", str(status.branch))
@@ -88,12 +88,12 @@ def _activity_line(view: WorkerView, at: float) -> Line:
         spans += _fact("ended", status.ending.value)
     if status.detail:
         spans += [_GAP, (clean(status.detail), "muted")]
-    return Line(tuple(spans))
+    return StyledLine(tuple(spans))
 
 
-def _step_time_line(status: WorkerStatus) -> Line:
+def _step_time_line(status: WorkerStatus) -> StyledLine:
     if status.step_seconds is None:
-        return Line()
+        return StyledLine()
     spans = [
         ("step time ", "label"),
         (units.step_time(status.step_seconds), "value"),
@@ -102,19 +102,19 @@ def _step_time_line(status: WorkerStatus) -> Line:
     ]
     if status.examples_per_second is not None:
         spans += _fact("all workers", units.rate(status.examples_per_second, " examples"))
-    return Line(tuple(spans))
+    return StyledLine(tuple(spans))
 
 
-def _comparison_line(status: WorkerStatus, snapshot: RunSnapshot, best: float | None) -> Line:
+def _comparison_line(status: WorkerStatus, snapshot: RunSnapshot, best: float | None) -> StyledLine:
     """Compares the step time with the fastest worker, and with its own best."""
     own = status.step_seconds
     others = [v.status.step_seconds for v in snapshot.workers if v.status.step_seconds]
     if not own or not others:
-        return Line()
+        return StyledLine()
     spans = [*_ratio("of the fastest worker's", own / min(others))]
     if best:
         spans += [_GAP, *_ratio("of its own best", own / best)]
-    return Line((("takes ", "label"), *spans))
+    return StyledLine((("takes ", "label"), *spans))
 
 
 def _ratio(words: str, ratio: float) -> Sequence[Span]:
@@ -122,7 +122,7 @@ def _ratio(words: str, ratio: float) -> Sequence[Span]:
     return ((f"{ratio:.0%} ", style), (words, "muted"))
 
 
-def _resource_line(view: WorkerView) -> Line:
+def _resource_line(view: WorkerView) -> StyledLine:
     status = view.status
     spans: list[Span] = [("last heard: ", "muted")] if view.is_past else []
     if status.cpu_percent is not None:
@@ -132,7 +132,7 @@ def _resource_line(view: WorkerView) -> Line:
         spans += [_GAP, ("CPU stall ", "label"), (f"{status.cpu_stall_ratio:.0%}", style)]
     if status.memory_bytes is not None:
         spans += _fact("memory", units.size(status.memory_bytes))
-    return Line(tuple(spans))
+    return StyledLine(tuple(spans))
 
 
 def _ago(seconds: float) -> str:
