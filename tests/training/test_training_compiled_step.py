@@ -11,7 +11,7 @@ class Traced:
     """A compiled step that adds up what its batch holds, and the types that it was traced for."""
 
     def __init__(self):
-        from tfckpt_trainer.training.steps.compiled_step import CompiledStep
+        from tfckpt_trainer.training.steps.step_functions import CompiledStep
 
         self.types = []
         self.step = CompiledStep(self.total)
@@ -69,7 +69,7 @@ def test_a_value_of_python_is_part_of_the_graph_and_not_of_the_type():
 def test_another_context_gets_its_own_graph():
     import tensorflow as tf
 
-    from tfckpt_trainer.training.steps.compiled_step import CompiledStep
+    from tfckpt_trainer.training.steps.step_functions import CompiledStep
 
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])
     step = CompiledStep(lambda batch: batch + float(tf.distribute.has_strategy()))
@@ -83,7 +83,7 @@ def test_another_context_gets_its_own_graph():
 def test_a_script_can_turn_graphs_off_between_two_calls():
     import tensorflow as tf
 
-    from tfckpt_trainer.training.steps.compiled_step import CompiledStep
+    from tfckpt_trainer.training.steps.step_functions import CompiledStep
 
     eager = []
     step = CompiledStep(lambda batch: eager.append(tf.executing_eagerly()))
@@ -101,7 +101,7 @@ def test_a_script_can_turn_graphs_off_between_two_calls():
 def test_variables_that_the_first_call_creates_are_those_of_later_calls():
     import tensorflow as tf
 
-    from tfckpt_trainer.training.steps.compiled_step import CompiledStep
+    from tfckpt_trainer.training.steps.step_functions import CompiledStep
 
     made = []
 

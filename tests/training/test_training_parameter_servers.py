@@ -206,7 +206,7 @@ def test_fit_is_refused_with_the_way_round(tmp_path):
 def test_each_task_can_wait_for_all_others_at_once(monkeypatch, processors, threads):
     import tensorflow as tf
 
-    from tfckpt_trainer.training.start.serving import threads_of_calls
+    from tfckpt_trainer.training.start.strategies import threads_of_calls
 
     jobs = {"chief": ["a:1"], "worker": ["a:2", "a:3"], "ps": ["a:4"]}
     spec = tf.train.ClusterSpec(jobs)

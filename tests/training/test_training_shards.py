@@ -15,7 +15,7 @@ shapes = st.lists(st.integers(0, 9), max_size=3).map(tuple)
 
 @st.composite
 def states(draw):
-    from tfckpt_trainer.training.checkpoint.saves.shards import TensorSize
+    from tfckpt_trainer.training.checkpoint.saves.sharded_writer import TensorSize
 
     extents = draw(
         st.lists(st.builds(TensorSize, shapes, st.sampled_from([0, 1, 4, 8])), max_size=12)
@@ -25,7 +25,7 @@ def states(draw):
 
 @given(states(), st.integers(1, 5), st.none() | st.integers(1, 200))
 def test_every_row_of_every_tensor_is_written_exactly_once(extents, writers, largest):
-    from tfckpt_trainer.training.checkpoint.saves.shards import assign_shards
+    from tfckpt_trainer.training.checkpoint.saves.sharded_writer import assign_shards
 
     divided = assign_shards(extents, writers, largest)
     assert len(divided) == writers
@@ -42,7 +42,7 @@ def test_every_row_of_every_tensor_is_written_exactly_once(extents, writers, lar
 
 @given(states(), st.integers(1, 5), st.integers(1, 200))
 def test_no_shard_is_larger_than_allowed_unless_one_row_is(extents, writers, largest):
-    from tfckpt_trainer.training.checkpoint.saves.shards import assign_shards
+    from tfckpt_trainer.training.checkpoint.saves.sharded_writer import assign_shards
 
     def size(piece):
         extent = extents[piece.key]
@@ -60,7 +60,7 @@ def test_no_shard_is_larger_than_allowed_unless_one_row_is(extents, writers, lar
 
 @given(st.integers(1, 6), st.integers(1, 40))
 def test_workers_write_about_the_same_number_of_bytes(writers, tensors):
-    from tfckpt_trainer.training.checkpoint.saves.shards import TensorSize, assign_shards
+    from tfckpt_trainer.training.checkpoint.saves.sharded_writer import TensorSize, assign_shards
 
     extents = {str(number): TensorSize((25,), 4) for number in range(tensors)}
     divided = assign_shards(extents, writers, None)

@@ -75,11 +75,11 @@ def test_an_event_log_that_cannot_be_written_is_told_until_it_can(tmp_path):
 
 
 def test_the_time_without_a_save_leaves_out_pauses(monkeypatch):
-    from tfckpt_trainer.training.telemetry import save_tally
+    from tfckpt_trainer.training.telemetry import step_metrics
 
     now = [1000.0]
-    monkeypatch.setattr(save_tally, "time", SimpleNamespace(time=lambda: now[0]))
-    tally = save_tally.SaveTally()
+    monkeypatch.setattr(step_metrics, "time", SimpleNamespace(time=lambda: now[0]))
+    tally = step_metrics.SaveTally()
     now[0] = 1060.0
     tally.paused(1010.0)
     assert tally.unsaved_since == 1050.0
@@ -92,7 +92,7 @@ def test_the_time_without_a_save_leaves_out_pauses(monkeypatch):
 
 
 def test_the_tally_counts_from_the_newest_checkpoint():
-    from tfckpt_trainer.training.telemetry.save_tally import SaveTally
+    from tfckpt_trainer.training.telemetry.step_metrics import SaveTally
 
     tally = SaveTally()
     tally.set_intervals(10, None)
@@ -120,7 +120,7 @@ def test_the_tally_counts_from_the_newest_checkpoint():
 
 
 def test_a_long_problem_is_cut_so_that_the_heartbeat_fits_on_a_full_disk():
-    from tfckpt_trainer.training.telemetry.save_tally import LONGEST_PROBLEM, SaveTally
+    from tfckpt_trainer.training.telemetry.step_metrics import LONGEST_PROBLEM, SaveTally
 
     tally = SaveTally()
     tally.failed("x" * 5000)

@@ -35,7 +35,7 @@ class Writes:
     """Writes of a state, and of the same state by TensorFlow alone."""
 
     def __init__(self, directory, state):
-        from tfckpt_trainer.training.checkpoint.saves.whole_writer import WholeWriter
+        from tfckpt_trainer.training.checkpoint.saves.worker_part import WholeWriter
 
         self.directory = directory
         self.state = state

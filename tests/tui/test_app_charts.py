@@ -20,7 +20,7 @@ from tfckpt_tui.app.widgets.charts.chart import Chart
 from tfckpt_tui.app.widgets.charts.grid import ChartGrid
 from tfckpt_tui.charting.choices import ChartChoices, Compared
 from tfckpt_tui.charting.curves import Across
-from tfckpt_tui.monitor.series_reader import SeriesReader
+from tfckpt_tui.monitor.snapshot_reader import SeriesReader
 from waiting import attempts
 
 WIDE = (200, 50)

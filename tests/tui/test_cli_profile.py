@@ -16,7 +16,7 @@ from tiny_trace import DEVICE, HOST, SECOND, plane
 from command_running import Tool
 from tfckpt_trainer.errors import DamagedFileError, TfckptError
 from tfckpt_tui.reports.profile import ProfileReport
-from tfckpt_tui.services.runs.trace_file import Operation, _own_times, slowest_operations
+from tfckpt_tui.services.runs.traces import Operation, _own_times, slowest_operations
 
 
 @pytest.fixture

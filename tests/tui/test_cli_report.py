@@ -38,8 +38,7 @@ from tfckpt_tui.services.reporting.curves import (
     CurveReader,
 )
 from tfckpt_tui.services.reporting.facts import report_of
-from tfckpt_tui.services.reporting.figure import figure
-from tfckpt_tui.services.reporting.html_report import as_html
+from tfckpt_tui.services.reporting.html_report import as_html, figure
 from tfckpt_tui.services.reporting.markdown_report import as_markdown
 from weekly import tries
 

@@ -36,8 +36,7 @@ from tfckpt_tui.settings.config import (
     default_policy,
     read_config,
 )
-from tfckpt_tui.settings.key_names import NAMED_KEYS, SAME_AS, is_key, key_name
-from tfckpt_tui.settings.keys import check_keys
+from tfckpt_tui.settings.keys import NAMED_KEYS, SAME_AS, check_keys, is_key, key_name
 
 OWN = RunInfo(id="run", created_at=0.0, retention={"keep_last": 7})
 

@@ -34,8 +34,8 @@ from tfckpt_tui.charting.series import (
 )
 from tfckpt_tui.charting.statistics import statistics_of
 from tfckpt_tui.charting.view import RunSeries, View, curves_in, smoothed_curves
-from tfckpt_tui.monitor import series_reader
-from tfckpt_tui.monitor.series_reader import SeriesReader
+from tfckpt_tui.monitor import snapshot_reader
+from tfckpt_tui.monitor.snapshot_reader import SeriesReader
 from tfckpt_tui.services.reporting.curves import CurveReader
 from weekly import tries
 
@@ -260,8 +260,8 @@ def write(made: RunFactory, points: Iterator[SeriesPoint]) -> None:
 
 def test_a_long_series_shows_its_end_until_all_is_read(made, monkeypatch) -> None:
     monkeypatch.setattr(event_log, "_BLOCK", 20_000)
-    monkeypatch.setattr(series_reader, "NEWEST_BYTES", 20_000)
-    monkeypatch.setattr(series_reader, "READ_SECONDS", 0.0)
+    monkeypatch.setattr(snapshot_reader, "NEWEST_BYTES", 20_000)
+    monkeypatch.setattr(snapshot_reader, "READ_SECONDS", 0.0)
     write(made, (point(step, loss=1.0) for step in range(1000)))
     reader = SeriesReader(made.run)
     first = reader.read()

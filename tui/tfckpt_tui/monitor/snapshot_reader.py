@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -26,7 +27,7 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.lineage import BranchTips, Lineage, current_lineage
 from tfckpt_trainer.catalog.scan.newest import scan_newest
-from tfckpt_trainer.rundir.event_log import Tail
+from tfckpt_trainer.rundir.event_log import SeriesTail, Tail
 from tfckpt_trainer.rundir.heartbeats.health import ProcessProbe, process_lives
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.command import Command
@@ -34,10 +35,10 @@ from tfckpt_trainer.rundir.records.event import EventEntry
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.storage.documents import ReadT, load_if_exists, try_read
+from tfckpt_tui.charting.series import Samples, Series
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.forecast import forecast
 from tfckpt_tui.monitor.job_watch import JobWatch
-from tfckpt_tui.monitor.series_reader import SeriesReader
 from tfckpt_tui.monitor.snapshot import NewestRows, RunSnapshot
 from tfckpt_tui.services.batch.job_reader import JobReader, last_told
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
@@ -56,6 +57,12 @@ from tfckpt_tui.services.runs.reading import (
     with_checkpoints,
 )
 
+READ_SECONDS = 0.2
+"""Seconds that a read takes at most, but for one block."""
+
+NEWEST_BYTES = 1 << 20
+"""Bytes of the end of a long series that are shown until all of it is read."""
+
 OUTCOMES_KEPT = 20
 """Maximum number of finished commands in a snapshot."""
 
@@ -64,6 +71,58 @@ FULL_READ_SECONDS = 15.0
 
 DIAGNOSTIC_SECONDS = 3.0
 """Minimum time between diagnostics, while files change."""
+
+
+class SeriesReader:
+    """Reads the series from its beginning, a part at a time.
+
+    So a run is drawn alike whether it was followed for hours or opened now.
+    """
+
+    def __init__(self, run: RunDirectory) -> None:
+        """Creates a reader.
+
+        Args:
+            run: The run directory.
+        """
+        self._run = run
+        self._whole = _Followed(run)
+        self._newest: _Followed | None = None
+
+    @property
+    def has_read_all(self) -> bool:
+        """Whether nothing is left for later reads."""
+        return self._newest is None
+
+    def read(self) -> Samples:
+        """Returns what is recorded; until all is read, the newest part of it."""
+        until = time.monotonic() + READ_SECONDS
+        while self._whole.read_block():
+            if time.monotonic() >= until:
+                self._newest = self._newest or _Followed(self._run, NEWEST_BYTES)
+                while self._newest.read_block():
+                    pass
+                return self._newest.series.samples
+        self._newest = None
+        return self._whole.series.samples
+
+
+class _Followed:
+    """A series, and where the next points of it are read."""
+
+    def __init__(self, run: RunDirectory, *first: int) -> None:
+        self.series = Series()
+        self._tail = SeriesTail(run, *first)
+
+    def read_block(self) -> bool:
+        """Reads a block; returns whether there may be another."""
+        before = self._tail.beginnings
+        points = self._tail.read_new()
+        if before and self._tail.beginnings != before:
+            # Another file was put in place of the one that was read.
+            self.series = Series()
+        self.series.add(points)
+        return self._tail.is_behind
 
 
 class SnapshotReader:

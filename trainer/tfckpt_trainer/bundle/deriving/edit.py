@@ -20,7 +20,6 @@ from tfckpt_trainer.bundle.analysis.tensor_names import (
 )
 from tfckpt_trainer.bundle.deriving.casting import CastLoss, can_be_cast, cast_chunks
 from tfckpt_trainer.bundle.deriving.graph_editor import GraphEditor
-from tfckpt_trainer.bundle.deriving.keras_names import find_attribute, find_named
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, format_tensor
 from tfckpt_trainer.bundle.exchange.whole_tensors import row_major_chunks
 from tfckpt_trainer.bundle.index import Index, TensorEntry
@@ -30,6 +29,45 @@ from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.bundle.writing.object_graph_builder import tensor_name, variable_path
 from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import RefusedError, UsageError
+
+
+def find_named(variables: Sequence[Variable], path: str) -> list[Variable]:
+    """Returns the variables at and below a path with names from Keras, without slot variables."""
+    return [
+        variable
+        for variable in variables
+        if variable.role is not Role.SLOT
+        and variable.object_path
+        and (variable.path == path or variable.path.startswith(f"{path}/"))
+    ]
+
+
+def find_attribute(variables: Sequence[Variable], named: Sequence[Variable], name: str) -> str:
+    """Returns the path of the attribute with this name that holds exactly these variables.
+
+    Args:
+        variables: All variables of the checkpoint.
+        named: Those to find.
+        name: A name from Keras, such as `kernel`; the attribute may be `_kernel`.
+
+    Returns:
+        The path of the attribute; empty if no object of this name holds just these variables, such
+        as a layer in a list.
+    """
+    wanted = {variable.entry.name for variable in named}
+    path = named[0].object_path
+    while path:
+        held = {
+            variable.entry.name
+            for variable in variables
+            if variable.object_path == path or variable.object_path.startswith(f"{path}/")
+        }
+        if not held <= wanted:
+            return ""
+        if held == wanted and unescaped(path.rpartition("/")[2]) in {name, f"_{name}"}:
+            return path
+        path = path.rpartition("/")[0]
+    return ""
 
 
 @dataclass(frozen=True)

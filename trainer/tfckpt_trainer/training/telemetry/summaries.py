@@ -2,24 +2,85 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from threading import Lock
 
 import msgspec
 import numpy as np
 from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2
 from tensorboard.compat.proto.types_pb2 import DT_FLOAT, DT_STRING
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from tfckpt_trainer.errors import TfckptError, describe_error
+from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_trainer.rundir.storage.documents import append
-from tfckpt_trainer.training.telemetry.event_file import EventFile
+from tfckpt_trainer.rundir.storage.files import create_file, make_directory
 from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics, StepSummary, finite
+
+_numbers = itertools.count()
 
 POINTS_PER_HEARTBEAT = 20
 """Largest number of steps written per heartbeat. A faster loop is sampled evenly."""
+
+
+class EventFile:
+    """An event file that a disk which does not answer cannot stop training with.
+
+    TensorFlow's own files hold Python's global lock while they write. This one is Python's, and
+    only `flush` and `close` write.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Creates the file.
+
+        Raises:
+            DamagedFileError: The directory is a symbolic link.
+            OSError: The disk refuses, or a directory above it, below `.tfckpt`, is a link.
+        """
+        make_directory(directory)
+        now = time.time()
+        # TensorBoard reads the files of a directory in the order of their names.
+        words = (f"{int(now):010d}", host_name(), os.getpid(), next(_numbers))
+        name = ".".join(["events.out.tfevents", *map(str, words)])
+        self._file = create_file(directory / name)
+        self._records = RecordWriter(self._file)
+        self._waiting: deque[bytes] = deque()
+        self._writing = Lock()
+        self.add_event(event_pb2.Event(wall_time=now, file_version="brain.Event:2"))
+        self.flush()
+
+    def add_event(self, event: event_pb2.Event) -> None:
+        """Adds an event, which the next flush writes."""
+        self._waiting.append(event.SerializeToString())
+
+    def flush(self) -> None:
+        """Writes what was added.
+
+        Raises:
+            OSError: The disk refuses.
+        """
+        with self._writing:
+            while self._waiting:
+                self._records.write(self._waiting.popleft())
+            self._file.flush()
+
+    def close(self) -> None:
+        """Writes what was added, and closes the file.
+
+        Raises:
+            OSError: The disk refuses.
+        """
+        try:
+            self.flush()
+        finally:
+            self._file.close()
 
 
 class SummaryWriter:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -27,7 +29,6 @@ from tfckpt_trainer.rundir.records.exactness import Exactness
 from tfckpt_trainer.rundir.records.hyperparameter import ConfirmedChange
 from tfckpt_trainer.training.hyperparameters.hyperparameters import ValueChange, details_of
 from tfckpt_trainer.training.process.signals_and_exit import was_launched
-from tfckpt_trainer.training.telemetry.disk_trend import DiskTrend
 from tfckpt_trainer.training.telemetry.event_log_writer import EventLogWriter
 from tfckpt_trainer.training.telemetry.finite_watch import check_values
 from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
@@ -35,6 +36,43 @@ from tfckpt_trainer.training.telemetry.save_overhead import SaveOverheadMeter
 from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
 from tfckpt_trainer.training.telemetry.summaries import SummaryWriter
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
+
+_FEWEST_READINGS, _MOST_READINGS = 3, 10
+"""Saves that an estimate needs, and those that it looks at."""
+
+
+class DiskTrend:
+    """Follows the free space. What others write, and what is pruned, counts too."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._free: deque[tuple[float, int]] = deque(maxlen=_MOST_READINGS)
+
+    def full_in(self, saved_at: float | None) -> float | None:
+        """Measures after each save; returns seconds until the disk is full, None if unknown.
+
+        Args:
+            saved_at: When the last save succeeded, in seconds since the epoch.
+
+        Raises:
+            OSError: The free space cannot be read.
+        """
+        if saved_at is not None and (not self._free or self._free[-1][0] < saved_at):
+            self._free.append((saved_at, shutil.disk_usage(self._directory).free))
+        return seconds_until_full(self._free)
+
+
+def seconds_until_full(free: deque[tuple[float, int]]) -> float | None:
+    """Returns in how many seconds no byte is free if it goes on like this; None if unknown.
+
+    Args:
+        free: Times and free bytes, oldest first.
+    """
+    if len(free) < _FEWEST_READINGS:
+        return None
+    (began, before), (now, left) = free[0], free[-1]
+    used = before - left
+    return left * (now - began) / used if used > 0 and now > began else None
 
 
 class Telemetry:

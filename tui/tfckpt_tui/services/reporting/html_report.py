@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
 
+from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_tui.charting.value_axis import apart, value_range
+from tfckpt_tui.formats import units
 from tfckpt_tui.formats.markup import Markup, element, safe
-from tfckpt_tui.reports.reporting import CurveFacts, CurvesFacts, MarkFacts, RunReport
-from tfckpt_tui.services.reporting.figure import HUES, MARKS, figure, step_range
+from tfckpt_tui.reports.reporting import BranchCurve, CurveFacts, CurvesFacts, MarkFacts, RunReport
 from tfckpt_tui.services.reporting.sections import (
     Block,
     Figures,
@@ -16,6 +21,30 @@ from tfckpt_tui.services.reporting.sections import (
     quantity_words,
     sections_of,
 )
+
+MARKS = {
+    EventKind.RESTORE: "↶",
+    EventKind.RESTART: "⟳",
+    EventKind.SET: "Δ",
+    EventKind.GUARD: "!",
+}
+"""The sign of each kind of event above a curve."""
+
+HUES = 6
+"""Branches with different colours; further ones begin again."""
+
+_WIDTH, _HEIGHT = 720, 240
+_LEFT, _RIGHT, _TOP, _BOTTOM = 72, 700, 20, 212
+_TICKS = 5
+_LOG_RATIO = 1000.0
+"""If the highest value is so many times the lowest, the axis is logarithmic."""
+
+_MOST_LABELS = 8
+_LABEL_WIDTH, _LABEL_HEIGHT = 64, 14
+_MARK_GAP = 24
+"""Events that are closer share one sign."""
+
+_TITLE = 300
 
 _LIGHT = ("#0b62c4", "#b3420a", "#1a7f37", "#8b3fb0", "#8a6100", "#c1245f")
 _DARK = ("#6cb2ff", "#ff9d5c", "#5fd37a", "#d79bf7", "#e3b341", "#ff86b3")
@@ -62,6 +91,186 @@ HUES
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """The browser loads and runs nothing, whatever the file contains."""
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """Where values are between two ends of an axis; logarithmic on request."""
+
+    low: float
+    high: float
+    begin: float
+    end: float
+    is_log: bool = False
+
+    def place(self, value: float) -> float:
+        """Returns the place of a value; one beyond an end is there."""
+        low, high, here = (self._of(one) for one in (self.low, self.high, value))
+        # Halves, because the difference of two values may be too large for a number.
+        span = high / 2 - low / 2
+        part = min(1.0, max(0.0, (here / 2 - low / 2) / span)) if span else 0.5
+        return self.begin + part * (self.end - self.begin)
+
+    def _of(self, value: float) -> float:
+        return math.log10(value) if self.is_log else value
+
+    def ticks(self) -> Iterator[float]:
+        """Yields round values, about five."""
+        if self.is_log:
+            first, last = math.ceil(math.log10(self.low)), math.floor(math.log10(self.high))
+            every = max(1, math.ceil((last - first) / _TICKS))
+            yield from (10.0**power for power in range(first, last + 1, every))
+            return
+        step = units.nice_step((self.high - self.low) / _TICKS)
+        if not 0 < step < math.inf:
+            return
+        first, last = math.ceil(self.low / step), math.floor(self.high / step)
+        yield from (number * step for number in range(first, min(last, first + 2 * _TICKS) + 1))
+
+
+def step_range(curves: Iterable[CurveFacts]) -> tuple[int, int]:
+    """Returns the first and the last step of all curves."""
+    steps: list[int] = []
+    for curve in curves:
+        steps += curve.not_finite_steps
+        for branch in curve.branches:
+            # Those of a branch are sorted.
+            steps += (*branch.steps[:1], *branch.steps[-1:])
+    return min(steps, default=0), max(steps, default=0)
+
+
+def figure(curve: CurveFacts, marks: Sequence[MarkFacts], steps: tuple[int, int]) -> Markup | None:
+    """Returns the figure of a curve; None if it has no finite value.
+
+    Args:
+        curve: The curve.
+        marks: The events of the run.
+        steps: The first and the last step of the axis.
+    """
+    if curve.lowest is None or curve.highest is None:
+        return None
+    x = _Scale(*apart(float(steps[0]), float(steps[1])), _LEFT, _RIGHT)
+    is_log = curve.lowest > 0 and curve.highest / curve.lowest > _LOG_RATIO
+    values = [value for branch in curve.branches for value in branch.values]
+    ends = (curve.lowest, curve.highest) if is_log else value_range(values)
+    y = _Scale(*apart(*ends), _BOTTOM, _TOP, is_log)
+    inside = [
+        *_axes(x, y),
+        *_cut(y, curve.lowest, curve.highest),
+        *_marks(x, marks),
+        *(part for branch in curve.branches for part in _lines(branch, x, y)),
+        *_labels(curve.branches, x, y),
+        *(_text("✗", x.place(step), _BOTTOM, "bad") for step in curve.not_finite_steps),
+    ]
+    return element(
+        "svg",
+        *inside,
+        viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
+        role="img",
+        aria_label=f"{curve.name} over {x.low:,.0f} to {x.high:,.0f} steps",
+    )
+
+
+def _axes(x: _Scale, y: _Scale) -> Iterator[Markup]:
+    for value in y.ticks():
+        place = y.place(value)
+        yield _line(_LEFT, place, _RIGHT, place, "grid")
+        yield _text(f"{value:.6g}", _LEFT - 6, place + 4, "tick y")
+    yield _line(_LEFT, _BOTTOM, _RIGHT, _BOTTOM, "axis")
+    for step in x.ticks():
+        if step == int(step):
+            yield _text(f"{step:,.0f}", x.place(step), _BOTTOM + 18, "tick")
+    if y.is_log:
+        yield _text("log scale", _LEFT - 6, _TOP - 8, "tick y")
+
+
+def _cut(y: _Scale, lowest: float, highest: float) -> Iterator[Markup]:
+    """Yields how far the values beyond the ends of the axis go."""
+    if highest > y.high:
+        yield _text(f"▲ {highest:.6g}", _LEFT - 6, _TOP - 8, "tick y")
+    if lowest < y.low:
+        yield _text(f"▼ {lowest:.6g}", _LEFT - 22, _BOTTOM + 18, "tick y")
+
+
+def _lines(branch: BranchCurve, x: _Scale, y: _Scale) -> Iterator[Markup]:
+    """Yields the part of a branch that the present model has passed, and the part after it."""
+    places = [
+        (x.place(step), y.place(value))
+        for step, value in zip(branch.steps, branch.values, strict=True)
+    ]
+    kept = branch.kept_until
+    split = 0 if kept is None else bisect_right(branch.steps, kept)
+    hue = f"b{branch.branch % HUES}"
+    # The part that was left begins where the other ends.
+    for part, name in ((places[max(0, split - 1) :], f"{hue} past"), (places[:split], hue)):
+        if len(part) > 1:
+            yield element("polyline", points=_points(part), class_=name)
+        elif len(part) == 1 and len(places) == 1:
+            (place,) = part
+            yield element("circle", cx=f"{place[0]:.1f}", cy=f"{place[1]:.1f}", r=3, class_=name)
+
+
+def _points(places: Iterable[tuple[float, float]]) -> Markup:
+    return Markup(" ".join(f"{x:.1f},{y:.1f}" for x, y in places))
+
+
+def _labels(branches: Sequence[BranchCurve], x: _Scale, y: _Scale) -> Iterator[Markup]:
+    """Yields the number of each branch at its end, if there are several."""
+    drawn = [branch for branch in branches if branch.steps]
+    if not 1 < len(drawn) <= _MOST_LABELS:
+        return
+    taken: list[tuple[float, float]] = []
+    for branch in drawn:
+        end_x, end_y = x.place(branch.steps[-1]) - 4, y.place(branch.values[-1]) - 6
+        end_y = _free_height(end_x, end_y, taken)
+        taken.append((end_x, end_y))
+        yield _text(f"branch {branch.branch}", end_x, end_y, f"label l{branch.branch % HUES}")
+
+
+def _free_height(x: float, y: float, taken: Sequence[tuple[float, float]]) -> float:
+    """Returns the height nearest to `y` at which a label covers none that is there."""
+    near = [other for at, other in taken if abs(at - x) < _LABEL_WIDTH]
+    highest, lowest = _TOP + 8, _BOTTOM - 4
+    most = 2 * len(near) + 1
+    steps = sorted(range(-most, most + 1), key=abs)
+    places = (max(highest, min(y, lowest)) + step * _LABEL_HEIGHT for step in steps)
+    free = (
+        place
+        for place in places
+        if highest <= place <= lowest and all(abs(place - other) >= _LABEL_HEIGHT for other in near)
+    )
+    return next(free, y)
+
+
+def _marks(x: _Scale, marks: Sequence[MarkFacts]) -> Iterator[Markup]:
+    """Yields a line and a sign for each event; events in the same place share one."""
+    shown = [mark for mark in marks if x.low <= mark.step <= x.high]
+    together: list[list[MarkFacts]] = []
+    for mark in sorted(shown, key=lambda mark: mark.step):
+        near = together and x.place(mark.step) - x.place(together[-1][0].step) < _MARK_GAP
+        if near:
+            together[-1].append(mark)
+        else:
+            together.append([mark])
+    for group in together:
+        place = x.place(group[0].step)
+        signs = "".join(dict.fromkeys(MARKS.get(mark.kind, "·") for mark in group))
+        told = "; ".join(f"step {mark.step:,}: {mark.message}"[:_TITLE] for mark in group[:5])
+        yield element(
+            "g",
+            element("title", told),
+            _line(place, _TOP, place, _BOTTOM, "mark"),
+            _text(signs, place, _TOP - 6, "sign"),
+        )
+
+
+def _line(x0: float, y0: float, x1: float, y1: float, style: str) -> Markup:
+    places = {"x1": x0, "y1": y0, "x2": x1, "y2": y1}
+    return element("line", class_=style, **{key: f"{at:.1f}" for key, at in places.items()})
+
+
+def _text(text: str, x: float, y: float, style: str) -> Markup:
+    return element("text", text, x=f"{x:.1f}", y=f"{y:.1f}", class_=style)
 
 
 def as_html(report: RunReport) -> str:
