@@ -6,7 +6,6 @@ which the trainer of that directory resumes.
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 from tfckpt_trainer.bundle.index import Index, index_path, read_index
@@ -18,6 +17,7 @@ from tfckpt_trainer.bundle.state_file import (
 )
 from tfckpt_trainer.errors import BundleError, DamagedFileError, RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
+from tfckpt_trainer.rundir.storage.scratch_directory import scratch_directory
 from tfckpt_tui.services.copying.destination import Destination
 
 _NAME = "checkpoint"
@@ -124,8 +124,8 @@ def _read_tensors(destination: Destination, name: str) -> _Tensors | None:
     data = destination.read(index_path(Path(name)).name)
     if data is None:
         return None
-    with tempfile.TemporaryDirectory(prefix="tfckpt-") as directory:
-        prefix = Path(directory) / "newest"
+    with scratch_directory("tfckpt-") as directory:
+        prefix = directory / "newest"
         index_path(prefix).write_bytes(data)
         return _tensors(read_index(prefix))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError
+from tfckpt_trainer.rundir.storage.scratch_directory import scratch_directory
 from tfckpt_tui.services.copying.address import HostPath
 from tfckpt_tui.services.copying.destination import CutCopyError
 
@@ -30,9 +30,6 @@ INCOMPLETE = 18
 """Exit status of a script that did not find as many bytes as it should."""
 
 _SSH_FAILED = 255
-_LONGEST_PARENT = 60
-"""Bytes of a directory for a socket, whose path has at most 108 with what ssh adds."""
-
 _END_SECONDS = 2.0
 _LOST_SECONDS = 0.5
 """How long after a command the connection may end that ended it."""
@@ -72,11 +69,8 @@ class SshConnection:
         Raises:
             TfckptError: The host cannot be reached, or the script failed.
         """
-        parent = tempfile.gettempdir()
-        # The path of a socket is short on every system.
-        parent = parent if len(parent) < _LONGEST_PARENT else "/tmp"  # noqa: S108
-        place = tempfile.mkdtemp(prefix="tfckpt-", dir=parent)
-        self._opened.callback(shutil.rmtree, place, ignore_errors=True)
+        # The path of a socket has at most 108 bytes, with what ssh adds.
+        place = self._opened.enter_context(scratch_directory("tfckpt-", is_short=True))
         self._socket = f"{place}/s"
         self._errors = self._opened.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
         # `cat` ends with the input, so the host ends the connection if this process is killed.

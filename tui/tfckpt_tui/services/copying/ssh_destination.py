@@ -5,16 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from shutil import which
 
 from tfckpt_trainer.errors import DamagedFileError, TfckptError
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import decode
+from tfckpt_trainer.rundir.storage.scratch_directory import scratch_directory
 from tfckpt_trainer.user_directories import state_directory
 from tfckpt_tui.services.copying import remote_scripts as scripts
 from tfckpt_tui.services.copying.address import HostPath
@@ -138,16 +137,16 @@ class SshDestination:
     def _rsync(self, files: Sequence[Placed], *options: str) -> Iterator[bytes]:
         """Passes files to rsync in a directory where each has its path at the destination."""
         base = self._directory if self._directory.startswith("/") else f"./{self._directory}"
-        with tempfile.TemporaryDirectory(prefix="tfckpt-") as directory:
+        with scratch_directory("tfckpt-") as directory:
             for file, path in files:
-                place = Path(directory, path)
+                place = directory / path
                 place.parent.mkdir(parents=True, exist_ok=True)
                 if file.open_path is not None:
                     place.symlink_to(file.open_path)
                 else:
                     with place.open("wb") as target:
                         target.writelines(file.chunks())
-            yield from self._connection.rsync(Path(directory), base, *options)
+            yield from self._connection.rsync(directory, base, *options)
 
     def _lock(self) -> None:
         """Keeps other processes of this user from copying to the same place."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +23,7 @@ from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
+from tfckpt_trainer.rundir.storage.scratch_directory import scratch_directory
 
 GRACE_SECONDS = 1.0
 """How long workers have to exit when they are interrupted; nothing of theirs is kept."""
@@ -97,15 +96,15 @@ def scratch_run(word: str, subject: str) -> Iterator[ScratchRun]:
     """
     with ExitStack() as handlers:
         handlers.enter_context(_handled(_interrupt, signal.SIGTERM, signal.SIGHUP))
-        scratch = ScratchRun(Path(tempfile.mkdtemp(prefix=f"tfckpt-{word}-")), subject)
-        try:
-            yield scratch
-        finally:
-            # A second ctrl+c would leave what the first one ends.
-            numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-            handlers.enter_context(_handled(signal.SIG_IGN, *numbers))
-            _end_processes(scratch.run)
-            shutil.rmtree(scratch.directory, ignore_errors=True)
+        with scratch_directory(f"tfckpt-{word}-") as directory:
+            scratch = ScratchRun(directory, subject)
+            try:
+                yield scratch
+            finally:
+                # A second ctrl+c would leave what the first one ends.
+                numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+                handlers.enter_context(_handled(signal.SIG_IGN, *numbers))
+                _end_processes(scratch.run)
 
 
 def _end_processes(run: RunDirectory) -> None:
