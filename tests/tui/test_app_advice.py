@@ -213,6 +213,18 @@ def test_errors_name_keys_in_the_app_and_commands_on_the_command_line(ended: Run
             assert "`tfckpt-tui " in on_command_line
 
 
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (("prune", "RUN", "-rf"), "prune RUN -- -rf"),
+        (("prune", "RUN", "--delete", "-rf", "-x"), "prune RUN --delete -- -rf -x"),
+        (("prune", "RUN", "a-b", "-"), "prune RUN a-b -"),
+    ],
+)
+def test_a_name_that_begins_with_a_dash_is_no_option(words: tuple[str, ...], command: str) -> None:
+    assert command_or_key("prune", *words).command == f"`tfckpt-tui {command}`"
+
+
 def test_a_full_disk_under_an_export_names_no_option_in_the_app(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

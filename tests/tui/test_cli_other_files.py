@@ -131,6 +131,8 @@ def test_checkpoints_below_and_files_of_other_formats_are_named(tool: Tool, tmp_
         ("7", "_CHECKPOINT_METADATA"),
         ("step-500", "model.safetensors"),
         ("backup", "latest.weights.h5"),
+        # Where this library exports to.
+        ("exports", "ckpt-1.keras"),
     ):
         (tmp_path / place).mkdir()
         (tmp_path / place / name).write_text("x")

@@ -6,6 +6,7 @@ users type.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from string import Formatter
@@ -14,6 +15,10 @@ import msgspec
 
 KeyOf = Callable[[str], str]
 """Returns the key of an action of the app by the name of the action."""
+
+
+_DASHED = re.compile("-[^-]")
+"""How a name may begin; all options that an advice has are long ones."""
 
 
 class CommandOrKey(msgspec.Struct, frozen=True):
@@ -31,8 +36,12 @@ class CommandOrKey(msgspec.Struct, frozen=True):
 
     @property
     def command(self) -> str:
-        """The command, to be pasted."""
-        return f"`{shlex.join(('tfckpt-tui', *self.words))}`"
+        """The command, to be pasted; a name that begins with a dash is told from an option."""
+        words = list(self.words)
+        dashed = next((n for n, word in enumerate(words) if _DASHED.match(word)), None)
+        if dashed is not None:
+            words.insert(dashed, "--")
+        return f"`{shlex.join(('tfckpt-tui', *words))}`"
 
     def key(self, key_of: KeyOf) -> str:
         """Returns the key in words; alone if there is no command to say the same with."""

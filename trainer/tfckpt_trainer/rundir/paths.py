@@ -20,6 +20,9 @@ from tfckpt_trainer.rundir.storage.files import facts_of, list_directory, make_d
 from tfckpt_trainer.rundir.storage.parent_directory import link_words
 from tfckpt_trainer.user_directories import cache_key
 
+EXPORTS = "exports"
+"""The directory of model files, within the run directory."""
+
 _NAME = re.compile(r"[^/\x00]+")
 _LONGEST_FILE_NAME = 255
 """Bytes of a file name, on all common file systems."""

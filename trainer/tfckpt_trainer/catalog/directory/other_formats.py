@@ -17,7 +17,7 @@ from tfckpt_trainer.catalog.directory.checkpoint_files import size_of_directory
 from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
 from tfckpt_trainer.catalog.directory.saved_model import SAVED_MODEL_FILES
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.paths import is_plain_name, position_in_name
+from tfckpt_trainer.rundir.paths import EXPORTS, is_plain_name, position_in_name
 from tfckpt_trainer.rundir.storage.files import open_plain
 from tfckpt_trainer.rundir.storage.json_text import JsonError, decode_json
 
@@ -137,8 +137,10 @@ def find_neighbours(root: Path) -> Neighbours:
             formats[name] = SAVED_MODEL
         elif names & _ORBAX_FILES:
             formats[name] = _ORBAX
-        elif has_checkpoint(names) or inside - {_SAFETENSORS}:
+        elif has_checkpoint(names):
             below.append(name)
+        elif inside - {_SAFETENSORS}:
+            below += [] if name == EXPORTS else [name]
         elif inside:
             formats[name] = _SAFETENSORS
     return Neighbours(tuple(below), _described(root, formats.items()))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tfckpt_trainer.launch.export import Script
+from tfckpt_trainer.rundir.paths import EXPORTS
 from tfckpt_trainer.rundir.records.export import ExportFormat
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
-from tfckpt_tui.services.processes.export import DIRECTORY, describe_script
+from tfckpt_tui.services.processes.export import describe_script
 
 _HOW = (
     "The training script runs once more: it builds its model, restores the checkpoint and writes "
@@ -42,7 +43,7 @@ class ExportDialog(Dialog[ExportFormat]):
     def text(self) -> Iterable[Iterable[Span]]:
         """Returns what happens."""
         name = clean(self._checkpoint)
-        yield ((f"Export {name}", "strong"), (f" to {DIRECTORY}/.", ""))
+        yield ((f"Export {name}", "strong"), (f" to {EXPORTS}/.", ""))
         yield ((_HOW, ""),)
         if self._script is not None:
             yield ((clean(describe_script(self._script)), "value"),)

@@ -14,7 +14,7 @@ from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.launch.export import Exported, Script, export
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.full_disk import DiskFullError, is_full
-from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.paths import EXPORTS, RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.export import ExportFormat
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
@@ -23,9 +23,6 @@ from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_trainer.rundir.storage.owners import user_name
 from tfckpt_trainer.user_directories import expand_user
 from tfckpt_tui.services.control.request import FrontEnd, log_event
-
-DIRECTORY = "exports"
-"""The default directory of exports, within the run directory."""
 
 
 def script_of(run: RunDirectory, command: tuple[str, ...] = ()) -> Script:
@@ -93,7 +90,7 @@ def default_target(run: RunDirectory, checkpoint: str, form: ExportFormat) -> Pa
     Raises:
         RefusedError: The directory is a symbolic link, which others may have made.
     """
-    directory = run.root / DIRECTORY
+    directory = run.root / EXPORTS
     if directory.is_symlink():
         raise RefusedError(
             f"{directory} is a symbolic link; expected a directory. Remove the "
