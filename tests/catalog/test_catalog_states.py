@@ -162,6 +162,7 @@ class TestOrphaned:
         found = made.scan()["ckpt-1"]
         assert found.state is CheckpointState.ORPHANED
         assert found.problem.endswith("look at them before you prune it.")
+        assert found.size == len("half")
         made.tensorflow("ckpt-2")
         made.index_of_part(made.root / "ckpt-1_temp", "ckpt-2", LONG_AGO)
         assert made.scan()["ckpt-1"].problem == "Its save was cut off. Prune it to free its space."
