@@ -18,6 +18,8 @@ from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.app.dashboard import DashboardScreen
 from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
 from tfckpt_tui.app.widgets.checkpoints.history import History
+from tfckpt_tui.services.control.prune import undo
+from tfckpt_tui.services.control.request import FrontEnd
 
 
 async def until_page(pilot) -> CheckpointScreen:
@@ -57,6 +59,15 @@ async def test_a_checkpoint_is_pinned_exported_and_pruned_from_its_page(ended: R
         await pilot.press("e")
         await until_shown(pilot, "Not now: export")
         assert pilot.app.screen is page
+        await pilot.press("p")
+        await until_shown(pilot, "prune 1 checkpoint")
+        await pilot.press("y")
+        await until_shown(pilot, "This checkpoint no longer exists")
+        await pilot.press("p")
+        await until_shown(pilot, "This checkpoint is in the trash, or was deleted.")
+        await pilot.press("escape")
+        undo(ended.run, through=FrontEnd.COMMAND_LINE)
+        await until(pilot, lambda: "no longer exists" not in top(pilot.app), "it is back")
         await pilot.press("p")
         await until_shown(pilot, "prune 1 checkpoint")
         await pilot.press("y")

@@ -192,10 +192,12 @@ class PruneMarkedDialog(PlanDialog):
 
     def nothing(self) -> str:
         """Returns why the plan is empty."""
-        is_one = len(self._marked) == 1
-        return (
-            "This checkpoint is protected." if is_one else "All marked checkpoints are protected."
-        )
+        there = self._marked.intersection(c.name for c in self.snapshot.checkpoints)
+        if len(self._marked) == 1:
+            what = "protected" if there else "in the trash, or was deleted"
+            return f"This checkpoint is {what}."
+        what = "protected" if there else "in the trash, or were deleted"
+        return f"All marked checkpoints are {what}."
 
 
 class PruneDialog(PlanDialog):

@@ -32,6 +32,7 @@ from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.checkpoints.inspect import Inspection, inspect, statistics_of
 from tfckpt_tui.services.checkpoints.verify import cached_result, can_be_verified
 
+_GONE = "This checkpoint no longer exists: it was pruned, or deleted by its trainer."
 _POLL_SECONDS = 0.2
 
 _ACTIONS_HERE = {
@@ -106,11 +107,12 @@ class CheckpointScreen(TensorPage):
         self._snapshot = snapshot
         checkpoint = snapshot.checkpoint(self._checkpoint.name)
         if checkpoint is None:
-            self._problem = (
-                "This checkpoint no longer exists: it was pruned, or deleted by its trainer."
-            )
+            self._problem = _GONE
         else:
             self._checkpoint = checkpoint
+            if self._problem == _GONE:
+                # An undo has brought it back.
+                self._problem = ""
         self.update_keys()
         self._update()
 
