@@ -34,9 +34,9 @@ from cut_off import (
 from tfckpt_trainer.catalog.directory.trash import TrashReader, list_trash
 from tfckpt_trainer.catalog.retention.emptying import empty_trash
 from tfckpt_trainer.catalog.retention.prune import (
-    finish_interrupted_prunes,
     move_files_to_trash,
     move_to_trash,
+    settle_interrupted_prunes,
     undo,
 )
 from tfckpt_trainer.errors import TfckptError
@@ -84,7 +84,7 @@ class Scene:
         undo(self.run, None, update_state_file=self.state_file)
 
     def finish(self) -> None:
-        finish_interrupted_prunes(self.run)
+        settle_interrupted_prunes(self.run)
 
     def empty(self) -> None:
         empty_trash(self.run)
@@ -246,8 +246,8 @@ def test_the_recovery_of_a_prune_killed_anywhere(tmp_path, later):
     for scene in each_call(tmp_path, act):
         scene.finish()
         scene.check()
-        assert scene.is_pruned()
-        scene.undo()
+        if scene.is_pruned():
+            scene.undo()
         assert scene.is_original()
 
 

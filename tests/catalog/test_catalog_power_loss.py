@@ -13,7 +13,7 @@ from test_catalog_crashes import NAMES, PRUNED, KerasScene, Scene
 from real_file_systems import power_cut_disk
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.retention.deleting import delete_for_good
-from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes
+from tfckpt_trainer.catalog.retention.prune import settle_interrupted_prunes
 from tfckpt_trainer.rundir.paths import RunDirectory
 from waiting import attempts
 from weekly import weekly
@@ -107,7 +107,7 @@ def act_of(scene: Scene, action: str) -> Callable[[], object]:
         "undo": scene.undo,
         "empty": scene.empty,
     }
-    return acts.get(action, lambda: finish_interrupted_prunes(scene.run))
+    return acts.get(action, lambda: settle_interrupted_prunes(scene.run))
 
 
 def check(scene: Scene, action: str) -> None:

@@ -21,6 +21,7 @@ from checkpoint_directory import (
     listed_names,
     listed_stamps,
 )
+from cut_off import DONE, killed_at
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -36,13 +37,14 @@ from tfckpt_trainer.catalog.retention.emptying import empty_trash
 from tfckpt_trainer.catalog.retention.matching import checksum_of_names
 from tfckpt_trainer.catalog.retention.plan import plan
 from tfckpt_trainer.catalog.retention.policy import Policy
-from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes, move_to_trash, undo
+from tfckpt_trainer.catalog.retention.prune import move_to_trash, settle_interrupted_prunes, undo
 from tfckpt_trainer.catalog.retention.rules import BestBy
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, TfckptError, UsageError
 from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint, TrashManifest, TrashPhase
 from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_trainer.rundir.storage.files import move
+from waiting import attempts
 from weekly import tries
 
 
@@ -363,7 +365,7 @@ class TestTrash:
 
     def test_without_a_trash(self, made):
         assert empty_trash(made.run).freed == 0
-        assert finish_interrupted_prunes(made.run) == []
+        assert settle_interrupted_prunes(made.run) == []
         assert not made.run.control.exists()
 
     def test_what_is_under_way_is_not_emptied(self, history):
@@ -380,7 +382,7 @@ class TestTrash:
         store(path, undoing)
         empty_trash(history.run)
         assert load(path, TrashManifest) == undoing
-        finish_interrupted_prunes(history.run)
+        settle_interrupted_prunes(history.run)
         assert history.scan()["ckpt-100"].state is CheckpointState.VERIFIED
 
     def test_links_in_the_trash_are_not_followed(self, history, tmp_path):
@@ -563,7 +565,7 @@ class TestHostile:
         (tmp_path / "precious").write_bytes(b"1")
         manifest = self.forged(history, "ckpt-1", file, None, phase)
         before = contents(tmp_path)
-        finish_interrupted_prunes(history.run)
+        settle_interrupted_prunes(history.run)
         with pytest.raises((UsageError, DamagedFileError, RefusedError)):
             undo(history.run, manifest.id, update_state_file=True)
         assert contents(tmp_path) == before
@@ -600,31 +602,35 @@ class TestMeanwhile:
         store(history.run.trash / manifest.id / "manifest.json", pruning)
         return pruning
 
-    def test_it_is_finished(self, history):
-        self.interrupted(history, "ckpt-100", "ckpt-200")
-        finish_interrupted_prunes(history.run)
-        assert set(history.scan()) == {"ckpt-50", "ckpt-300"}
-        assert listed_names(history.root) == ["ckpt-50", "ckpt-300"]
-        undo(history.run, None, update_state_file=True)
+    def test_what_it_had_moved_comes_back_and_nothing_else_moves(self, history):
+        manifest = self.interrupted(history, "ckpt-100", "ckpt-200")
+        place = history.run.trash / manifest.id
+        os.rename(history.root / "ckpt-100.index", place / "ckpt-100.index")
+        (settled,) = settle_interrupted_prunes(history.run)
+        assert (settled.phase, settled.names) == (TrashPhase.UNDOING, ["ckpt-100"])
         assert set(history.scan()) == {"ckpt-50", "ckpt-100", "ckpt-200", "ckpt-300"}
+        assert listed_names(history.root) == ["ckpt-50", "ckpt-100", "ckpt-200", "ckpt-300"]
+        assert list_trash(history.run) == []
 
-    def test_what_was_pinned_since_stays(self, history):
-        self.interrupted(history, "ckpt-100", "ckpt-200")
-        pin(history.run, "ckpt-200")
-        finish_interrupted_prunes(history.run)
-        assert set(history.scan()) == {"ckpt-50", "ckpt-200", "ckpt-300"}
-        assert listed_names(history.root) == ["ckpt-50", "ckpt-200", "ckpt-300"]
+    def test_one_whose_files_had_all_moved_is_done(self, history):
+        manifest = prune(history, "ckpt-100")
+        place = history.run.trash / manifest.id / "manifest.json"
+        store(place, replace(manifest, phase=TrashPhase.PRUNING))
+        (settled,) = settle_interrupted_prunes(history.run)
+        assert (settled.phase, settled.names) == (TrashPhase.TRASHED, ["ckpt-100"])
+        assert [one.phase for one in list_trash(history.run)] == [TrashPhase.TRASHED]
 
-    def test_what_is_the_last_good_one_now_stays(self, history):
+    def test_what_is_gone_meanwhile_does_not_come_back_to_the_list(self, history):
         self.interrupted(history, "ckpt-100", "ckpt-200")
-        (history.root / "ckpt-300.index").unlink()
-        finish_interrupted_prunes(history.run)
-        assert {n for n, c in history.scan().items() if c.restorable} == {"ckpt-50", "ckpt-200"}
+        for path in history.root.glob("ckpt-200.*"):
+            path.unlink()
+        settle_interrupted_prunes(history.run)
+        assert listed_names(history.root) == ["ckpt-50", "ckpt-100", "ckpt-300"]
 
     def test_what_was_saved_again_under_the_name_stays(self, history):
         self.interrupted(history, "ckpt-50")
         history.tensorflow("ckpt-50", shards=2, age=3 * LONG_AGO)
-        finish_interrupted_prunes(history.run)
+        settle_interrupted_prunes(history.run)
         assert history.scan()["ckpt-50"].state is CheckpointState.COMPLETE
         assert list_trash(history.run) == []
 
@@ -636,7 +642,7 @@ class TestMeanwhile:
         os.rename(history.root / "ckpt-50.index", place / "ckpt-50.index")
         before = (place / "ckpt-50.index").read_bytes()
         (history.root / "ckpt-50.index").write_bytes(b"another")
-        finish_interrupted_prunes(history.run)
+        settle_interrupted_prunes(history.run)
         assert (place / "ckpt-50.index").read_bytes() == before
         assert (history.root / "ckpt-50.index").read_bytes() == b"another"
 
@@ -655,14 +661,34 @@ class TestMeanwhile:
             with pytest.raises(TfckptError, match=r"Now in the trash: ckpt-50, ckpt-200\."):
                 prune(history, "ckpt-50", "ckpt-200")
         assert contents(history.root) != before
-        finish_interrupted_prunes(history.run)
+        settle_interrupted_prunes(history.run)
         assert contents(history.root) == before
 
-    def test_the_next_prune_finishes_it_too(self, history):
+    def test_the_next_prune_moves_what_it_was_asked_for(self, history):
         self.interrupted(history, "ckpt-100")
         prune(history, "ckpt-200")
-        assert set(history.scan()) == {"ckpt-50", "ckpt-300"}
-        assert len(list_trash(history.run)) == 2
+        assert set(history.scan()) == {"ckpt-50", "ckpt-100", "ckpt-300"}
+        assert [one.names for one in list_trash(history.run)] == [["ckpt-200"]]
+
+    def test_an_undo_brings_back_the_newest_if_it_had_moved_nothing(self, history):
+        prune(history, "ckpt-200")
+        self.interrupted(history, "ckpt-100")
+        assert undo(history.run, None, update_state_file=True).names == ["ckpt-200"]
+        assert list_trash(history.run) == []
+
+    def test_a_signal_takes_a_prune_back(self, history, monkeypatch):
+        before, moves = contents(history.root), itertools.count()
+
+        def interrupted(source, target):
+            move(source, target)
+            if next(moves) == 2:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(moving, "move", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            prune(history, "ckpt-50", "ckpt-200")
+        assert contents(history.root) == before
+        assert list_trash(history.run) == []
 
 
 class TestOrder:
@@ -887,6 +913,32 @@ class TestDeleteForGood:
         assert history.scan().keys() == {"ckpt-100", "ckpt-300"}
         assert listed_names(history.root) == ["ckpt-100", "ckpt-300"]
 
+    def test_what_an_interrupted_deletion_left_goes_with_the_next(self, tmp_path):
+        """Also where no record and no state file names it."""
+        left = set()
+        for call in attempts("a deletion that is not killed"):
+            made = CheckpointDirectory(tmp_path / str(call))
+            names = ["ckpt-1", "ckpt-2"]
+            for name in names:
+                made.tensorflow(name, shards=2, listed=False)
+            made.tensorflow("ckpt-3")
+
+            def delete(made=made, names=names) -> None:
+                there = [name for name in names if name in made.scan()]
+                delete_for_good(made.run, there, now=NOW, update_state_file=True)
+
+            code = killed_at(call, delete)
+            found = {n: made.scan()[n].state for n in names if n in made.scan()}
+            left |= set(found.values())
+            if found:
+                delete()
+            files = [path.name for path in made.root.rglob("*") if path.is_file()]
+            assert not [name for name in files if name.startswith(("ckpt-1", "ckpt-2"))]
+            assert {"ckpt-3.index", "checkpoint"} <= {*files}
+            if code == DONE:
+                break
+        assert left == {CheckpointState.COMPLETE, CheckpointState.ORPHANED}
+
     @pytest.mark.parametrize("name", ["ckpt-300", "ckpt-100", "ckpt-50"])
     def test_what_is_protected_stays(self, history, name):
         pin(history.run, "ckpt-100")
@@ -954,7 +1006,7 @@ class TestDoneBut:
             undo(history.run, None, update_state_file=True)
         monkeypatch.undo()
         assert contents(history.root) == before
-        assert finish_interrupted_prunes(history.run) == []
+        assert settle_interrupted_prunes(history.run) == []
         undo(history.run, None, update_state_file=True)
         assert history.scan()["ckpt-100"].restorable
 
@@ -967,7 +1019,7 @@ class TestDoneBut:
         data = "ckpt-100.data-00000-of-00001"
         os.rename(place / data, history.root / data)
         (told,) = empty_trash(history.run, before=NOW).problems
-        assert told.startswith(f"{manifest.id} stays: a prune or undo was interrupted.")
+        assert told.startswith(f"{manifest.id} stays: it was interrupted.")
         returned = undo(history.run, None, update_state_file=True)
         assert [one.name for one in returned.checkpoints] == ["ckpt-100"]
         assert history.scan()["ckpt-100"].restorable
@@ -987,7 +1039,7 @@ class TestDoneBut:
         assert history.scan()["ckpt-100"].restorable
         assert "next prune or undo updates it" in warnings[0]
         monkeypatch.undo()
-        finish_interrupted_prunes(history.run)
+        settle_interrupted_prunes(history.run)
         assert "ckpt-100" in listed_names(history.root)
         assert history.scan()["ckpt-100"].restorable
 

@@ -16,9 +16,11 @@ from contextlib import suppress
 from unittest import mock
 
 import pytest
+from msgspec.structs import replace
 from this_process import until_taken
 
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
@@ -29,6 +31,7 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, SaveManif
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo, ScriptCommand
+from tfckpt_trainer.rundir.records.trash import TrashPhase
 from tfckpt_trainer.rundir.records.worker import Ending
 from tfckpt_trainer.rundir.storage.documents import load, remove, store
 from tfckpt_trainer.sizes import size
@@ -70,6 +73,24 @@ def test_the_next_save_notes_that_it_completed_an_interrupted_one(make_run, back
     assert f": {size(listed[saves[-1].checkpoint])} in" in saves[-1].message
     completed = [e for e in saves if "Completed" in e.message]
     assert [entry.checkpoint for entry in completed] == ["ckpt-1"]
+
+
+def test_a_start_brings_back_what_an_interrupted_prune_had_moved(make_run):
+    training = make_run(save_every_steps=1, total_steps=3)
+    for _ in training:
+        pass
+    run = RunDirectory(training.directory)
+    names = ["ckpt-1", "ckpt-2"]
+    pruned = move_to_trash(run, names, by="me", now=time.time(), update_state_file=True)
+    place = run.trash / pruned.id
+    (place / "ckpt-2.index").rename(run.root / "ckpt-2.index")
+    store(place / "manifest.json", replace(pruned, phase=TrashPhase.PRUNING))
+    for _ in make_run(save_every_steps=1, total_steps=4):
+        pass
+    found = {one.name: one.state.restorable for one in Catalog(run).scan(time.time())}
+    assert found == dict.fromkeys(["ckpt-4", "ckpt-3", *names], True)
+    told = "Brought back: ckpt-1, ckpt-2. It had been interrupted."
+    assert told in [entry.message for entry in read_entries(run)]
 
 
 def test_a_part_that_another_worker_could_not_write_is_no_checkpoint(make_run):

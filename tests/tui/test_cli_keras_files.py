@@ -26,7 +26,7 @@ from tfckpt_trainer.bundle.exchange import hdf5
 from tfckpt_trainer.bundle.exchange.array_file import PIECE
 from tfckpt_trainer.bundle.exchange.convert import open_array_file
 from tfckpt_trainer.catalog.directory.trash import MANIFEST, list_trash
-from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes
+from tfckpt_trainer.catalog.retention.prune import settle_interrupted_prunes
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashPhase
 from tfckpt_trainer.rundir.storage.documents import store
@@ -564,7 +564,9 @@ def test_a_file_that_was_saved_again_is_not_replaced_by_an_undo(tool: Tool, tmp_
     assert (tmp_path / "w-01.weights.h5").read_text() == "new"
 
 
-def test_an_interrupted_prune_of_files_is_finished(tool: Tool, tmp_path: Path) -> None:
+def test_what_an_interrupted_prune_of_files_had_moved_comes_back(
+    tool: Tool, tmp_path: Path
+) -> None:
     history(tmp_path, 1, 2, 3)
     run = RunDirectory(tmp_path)
     assert tool("prune", tmp_path, "w-01.weights.h5", "w-02.weights.h5", "--yes").code == 0
@@ -572,11 +574,10 @@ def test_an_interrupted_prune_of_files_is_finished(tool: Tool, tmp_path: Path) -
     place = run.trash / manifest.id
     (place / "w-02.weights.h5").rename(tmp_path / "w-02.weights.h5")
     store(place / MANIFEST, replace(manifest, phase=TrashPhase.PRUNING))
-    (done,) = finish_interrupted_prunes(run)
-    assert done.phase is TrashPhase.TRASHED
-    assert [path.name for path in tmp_path.glob("*.h5")] == ["w-03.weights.h5"]
-    assert tool("undo", tmp_path).code == 0
+    (settled,) = settle_interrupted_prunes(run)
+    assert (settled.phase, settled.names) == (TrashPhase.UNDOING, ["w-01.weights.h5"])
     assert len(list(tmp_path.glob("*.h5"))) == 3
+    assert list_trash(run) == []
 
 
 def test_nothing_in_the_current_directory_is_executed_to_read_a_file(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from answering_trainer import AnsweringTrainer, moving_files
+from cut_off import DONE, killed_at
 from msgspec.structs import replace
 from rundir_factory import RunFactory, two_branches, without_heartbeats
 
@@ -25,7 +26,9 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.cli.checkpoints.trash import parse_age
-from waiting import MOST_SECONDS
+from tfckpt_tui.services.control.prune import prune
+from tfckpt_tui.services.control.request import FrontEnd
+from waiting import MOST_SECONDS, attempts
 
 OLD = ["ckpt-400", "ckpt-300", "ckpt-200", "ckpt-100"]
 """What keeping the last two, one of them with the best loss, gives up; newest first."""
@@ -137,6 +140,29 @@ def test_prune_and_undo(tool: Tool, ended: RunFactory) -> None:
     assert (undone["trash"], set(undone["names"])) == (pruned["trash"], gone)
     assert steps(ended.run) == before
     assert tool("trash", ended.run.root, "--json").json["trash"] == []
+
+
+def test_after_a_prune_was_killed_the_next_one_moves_what_its_plan_says(
+    tool: Tool, tmp_path: Path
+) -> None:
+    """What had moved comes back first, so the same command does all of it."""
+    tried = 0
+    for call in attempts("a prune that is not killed"):
+        run = without_heartbeats(two_branches(tmp_path / str(call))).run
+        before = steps(run)
+        code = killed_at(call, lambda: prune(run, OLD, through=FrontEnd.COMMAND_LINE))  # noqa: B023
+        if code == DONE:
+            break
+        if steps(run) in (before, sorted({*before} - {*OLD})):
+            continue
+        tried += 1
+        names = OLD if tried % 2 else ["ckpt-100"]
+        said = tool("prune", run.root, *names, "--yes", "--json")
+        assert said.code == 0, said
+        assert "Brought back: ckpt-" in said.words and "It had been interrupted." in said.words
+        assert {d["name"] for d in said.json["plan"]["decisions"]} == {*names}
+        assert {*before} - {*steps(run)} == {*names}
+    assert tried > 2
 
 
 def test_where_nothing_is_to_go_nothing_is_asked(tool: Tool, ended: RunFactory) -> None:

@@ -1,8 +1,9 @@
 """Deletes checkpoints for good without the trash, which works on a full disk.
 
-The index files are deleted first, so that at every moment a checkpoint is complete or gone. An
-interrupted deletion leaves data files without an index file. If a record or the state file still
-names them, a prune by name deletes them. Otherwise nothing shows any more what they are.
+The index files go first, so that at every moment a checkpoint is complete or gone. What is left if
+that is interrupted is still known to be a checkpoint, by its record. Without one, its index waits
+in `NAME_temp` until the data is deleted. A disk without room for that directory has none for the
+first checkpoint alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.catalog.directory.pins import is_pinned
+from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY, delete_what_is_of_save
 from tfckpt_trainer.catalog.directory.trash import locked_trash
 from tfckpt_trainer.catalog.retention.emptying import Emptied, delete_part, require_permission
 from tfckpt_trainer.catalog.retention.prune import files_of, require_prunable
@@ -22,8 +25,9 @@ from tfckpt_trainer.catalog.scan.protection import NOT_IN_USE, require_proven
 from tfckpt_trainer.errors import RefusedError, describe_error
 from tfckpt_trainer.rundir.disk_reserve import keep_reserve, release_reserve
 from tfckpt_trainer.rundir.full_disk import DiskFullError
+from tfckpt_trainer.rundir.heartbeats.writer_marks import WRITER, own_mark
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.storage.files import sync_directory
+from tfckpt_trainer.rundir.storage.files import create_directory, move, sync_directory
 
 
 def delete_for_good(
@@ -73,6 +77,7 @@ def delete_for_good(
         for name in deleted:
             for path in files[name]:
                 deletion.delete(path)
+            deletion.delete_kept_index(name)
         if not listed:
             # There may be room for the state file now.
             deletion.attempt(lambda: remove_from_state_file(run, gone, remaining))
@@ -88,6 +93,7 @@ class _Deletion:
         self._on_progress = on_progress
         self._freed = 0
         self._problems: list[str] = []
+        self._kept: set[Path] = set()
 
     def delete_indexes(self, files: Mapping[str, Sequence[Path]]) -> list[str]:
         """Deletes the index files, by which checkpoints exist.
@@ -109,6 +115,8 @@ class _Deletion:
             if not self.attempt(partial(require_permission, paths)):
                 continue
             indexes = [path for path in paths if path.suffix == ".index"]
+            if not self._run.record(name).exists():
+                self._keep_index(name)
             # That of a save that is not committed comes before that of the checkpoint.
             if all(self.delete(path) for path in reversed(indexes)):
                 gone.append(name)
@@ -117,6 +125,27 @@ class _Deletion:
             # Flushed before the data: a power loss must not restore an index without data.
             sync_directory(directory)
         return gone
+
+    def _keep_index(self, name: str) -> None:
+        """Moves an index to where it shows what the data is, and TensorFlow does not find it."""
+        index, kept = index_path(self._run.root / name), self._aside(name)
+        with suppress(OSError):
+            create_directory(kept)
+            try:
+                (kept / f"{WRITER}{own_mark()}").touch(exist_ok=False)
+                move(index, kept / index.name)
+                self._kept.add(kept)
+            except OSError:
+                delete_what_is_of_save(kept, kept.name)
+                raise
+
+    def delete_kept_index(self, name: str) -> None:
+        """Deletes the index of a checkpoint whose data is gone."""
+        if self._aside(name) in self._kept:
+            self.delete(self._aside(name))
+
+    def _aside(self, name: str) -> Path:
+        return self._run.root / f"{name}{TEMPORARY}"
 
     def delete(self, path: Path) -> bool:
         """Deletes a file of a checkpoint; returns whether it is gone."""

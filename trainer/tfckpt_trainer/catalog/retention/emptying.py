@@ -115,7 +115,7 @@ def empty_trash(
         emptying.problems += reader.damaged.values()
         if by is None:
             emptying.problems += [
-                f"{manifest.id} stays: a prune or undo was interrupted. The next one finishes it."
+                f"{manifest.id} stays: it was interrupted. The next prune or undo brings it back."
                 for manifest in reader.read()
                 if manifest.phase is not TrashPhase.TRASHED
             ]

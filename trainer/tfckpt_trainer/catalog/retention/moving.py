@@ -21,12 +21,6 @@ from tfckpt_trainer.rundir.storage.files import make_directory, move, sync_direc
 _INDEX = ".index"
 
 
-def is_unchanged(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) -> bool:
-    """Whether every file is in its place, with the same size and time."""
-    match = ManifestMatch(run, place, trashed)
-    return all(match.is_unchanged(run.root / name, name) for name in trashed.files)
-
-
 def trash_files(
     run: RunDirectory,
     place: Path,
@@ -170,8 +164,12 @@ def _refuse_pinned(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) -
 
 
 def _is_replaced(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) -> bool:
+    """Whether a file of another save has the name of a file of the checkpoint."""
+    match = ManifestMatch(run, place, trashed)
     return any(
-        os.path.lexists(place / name) and os.path.lexists(run.root / name) for name in trashed.files
+        os.path.lexists(place / name) or not match.is_same_file(run.root / name, name)
+        for name in trashed.files
+        if os.path.lexists(run.root / name)
     )
 
 

@@ -1,9 +1,9 @@
 """Prune and undo: move checkpoints to the trash and back, safely across crashes.
 
 TensorFlow finds a checkpoint by its index file, so that file is moved first and returned last: at
-every moment a checkpoint is complete or gone. The manifest is written before any file is moved. An
-interrupted prune or undo is finished from its manifest, by the next one or by
-`finish_interrupted_prunes`.
+every moment a checkpoint is complete or gone. The manifest is written before any file is moved. By
+it, the next prune or undo, or `settle_interrupted_prunes`, brings back what an interrupted one had
+moved.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ from tfckpt_trainer.catalog.retention.matching import Checksums
 from tfckpt_trainer.catalog.retention.moving import (
     bring_back,
     check_can_return,
-    is_unchanged,
     remove_empty,
     trash_files,
 )
@@ -111,6 +110,14 @@ def event_of(kind: EventKind, manifest: TrashManifest) -> tuple[str, dict[str, A
     return f"{what}: {few_of(manifest.names)}.", details
 
 
+def event_of_settled(manifest: TrashManifest) -> tuple[EventKind, str, dict[str, Any]]:
+    """Returns the event of a prune or undo that was interrupted, and is settled now."""
+    is_undo = manifest.phase is TrashPhase.UNDOING
+    kind = EventKind.UNDO if is_undo else EventKind.PRUNE
+    message, details = event_of(kind, manifest)
+    return kind, f"{message} It had been interrupted.", details
+
+
 def move_to_trash(
     run: RunDirectory,
     names: Sequence[str],
@@ -145,7 +152,7 @@ def move_to_trash(
     """
 
     def act() -> TrashManifest:
-        with _ready_trash(run, now, timeout):
+        with _ready_trash(run, timeout):
             catalog, checkpoints = scan_for_prune(run, names, in_use, now)
             catalog.refuse_newer()
             chosen = require_prunable(checkpoints, names, in_use)
@@ -184,7 +191,7 @@ def move_files_to_trash(
     """
 
     def act() -> TrashManifest:
-        with _ready_trash(run, now):
+        with _ready_trash(run):
             chosen = require_prunable_files(run.root, names, now)
             checksums = Checksums()
             trashed = [_trashed_file(run, file, checksums) for file in chosen]
@@ -234,13 +241,13 @@ def _left_in_trash(run: RunDirectory) -> list[str]:
 
 
 @contextmanager
-def _ready_trash(run: RunDirectory, now: float, timeout: float | None = None) -> Iterator[None]:
+def _ready_trash(run: RunDirectory, timeout: float | None = None) -> Iterator[None]:
     """Holds the lock of the trash, where files can be moved and no prune is interrupted."""
     run.require_changeable()
     make_directory(run.control, durable=True)
     make_directory(run.trash, durable=True)
     with locked_trash(run, timeout):
-        _finish_interrupted(run, now)
+        _settle_interrupted(run)
         _refuse_another_device(run)
         yield
 
@@ -264,9 +271,9 @@ def undo(
         UsageError: There is no such prune.
         RefusedError: A file with the same name exists now, or one is missing from the trash;
             nothing was moved.
-        DiskFullError: The disk is full; the next prune or undo finishes this one.
+        DiskFullError: The disk is full; the next prune or undo goes on with this one.
         OSError: A file operation failed before anything was moved.
-        TfckptError: A file operation failed; the next prune or undo finishes this one.
+        TfckptError: A file operation failed; the next prune or undo goes on with this one.
     """
     run.require_changeable()
     if not run.trash.is_dir():
@@ -275,8 +282,8 @@ def undo(
 
     def act() -> TrashManifest:
         with locked_trash(run):
-            finished = _finish_interrupted(run, time.time())
-            undone = next((m for m in finished if _is_undo_of(m, identifier)), None)
+            settled = _settle_interrupted(run)
+            undone = next((m for m in settled if _is_undo_of(m, identifier)), None)
             if undone is not None:
                 return undone
             return _undo(run, find_in_trash(run, identifier), update_state_file, on_warning)
@@ -312,11 +319,14 @@ def _check_can_return(run: RunDirectory, manifest: TrashManifest) -> None:
         check_can_return(run, run.trash / manifest.id, trashed)
 
 
-def finish_interrupted_prunes(run: RunDirectory) -> list[TrashManifest]:
-    """Finishes every interrupted prune and undo, and returns them.
+def settle_interrupted_prunes(run: RunDirectory) -> list[TrashManifest]:
+    """Brings back what each interrupted prune and undo had moved.
 
-    A prune is completed, with two exceptions. A checkpoint of which no file was moved stays if it
-    is protected or replaced by now. A checkpoint that is pinned by now stays or is moved back.
+    A prune that had moved all its files is done. The plan of a later prune knows nothing of one
+    that was interrupted, so nothing more is moved for that.
+
+    Returns:
+        Those that changed something, each with the checkpoints that are in another place now.
 
     Raises:
         RefusedError: The trash is locked, or a symbolic link is in the way.
@@ -327,47 +337,35 @@ def finish_interrupted_prunes(run: RunDirectory) -> list[TrashManifest]:
 
     def act() -> list[TrashManifest]:
         with locked_trash(run):
-            return _finish_interrupted(run, time.time())
+            return _settle_interrupted(run)
 
     return retry_with_reserve(run, act)
 
 
-def _finish_interrupted(run: RunDirectory, now: float) -> list[TrashManifest]:
-    finished = []
-    for manifest in list_trash(run):
-        if manifest.phase is TrashPhase.TRASHED:
-            continue
-        if manifest.phase is TrashPhase.PRUNING:
-            finished.append(_finish_prune(run, manifest, now))
-        else:
-            finished.append(_move_back(run, manifest))
-    return finished
+def _settle_interrupted(run: RunDirectory) -> list[TrashManifest]:
+    interrupted = [m for m in list_trash(run) if m.phase is not TrashPhase.TRASHED]
+    settled = [_settle(run, manifest) for manifest in interrupted]
+    return [manifest for manifest in settled if manifest.checkpoints]
 
 
-def _finish_prune(run: RunDirectory, manifest: TrashManifest, now: float) -> TrashManifest:
+def _settle(run: RunDirectory, manifest: TrashManifest) -> TrashManifest:
+    if manifest.phase is TrashPhase.UNDOING:
+        return _move_back(run, manifest)
+    place, pinned = run.trash / manifest.id, pinned_names(run)
+    if pinned.isdisjoint(manifest.names) and _is_moved(run, manifest):
+        return _mark_done(run, manifest)
+    moved = {t.name for t in manifest.checkpoints if has_trashed_files(place, t)}
+    back = _move_back(run, replace(manifest, phase=TrashPhase.UNDOING))
+    return replace(back, checkpoints=[t for t in back.checkpoints if t.name in moved])
+
+
+def _is_moved(run: RunDirectory, manifest: TrashManifest) -> bool:
+    """Whether all files of a prune are in the trash."""
     place = run.trash / manifest.id
-    pinned = pinned_names(run)
-    begun = {t.name for t in manifest.checkpoints if has_trashed_files(place, t)}
-    again = [t for t in manifest.checkpoints if t.name in begun and t.name in pinned]
-    returned = bring_back(run, place, again)
-    names = {trashed.name for trashed in returned}
-    checkpoints = Catalog(run).scan(now)
-    protected = protections(checkpoints)
-    going: list[TrashedCheckpoint] = []
-    staying = list(returned)
-    for trashed in manifest.checkpoints:
-        if trashed.name in names:
-            continue
-        untouched = trashed.name not in begun
-        stays = untouched and (trashed.name in protected or not is_unchanged(run, place, trashed))
-        (staying if stays else going).append(trashed)
-    if staying and manifest.update_state_file:
-        return_to_state_file(run, staying)
-    manifest = replace(manifest, checkpoints=going)
-    if not going:
-        return _close(run, manifest)
-    store(place / MANIFEST, manifest)
-    return _move_to_trash(run, manifest, checkpoints, strict=False)
+    names = [name for trashed in manifest.checkpoints for name in trashed.files]
+    return all(
+        os.path.lexists(place / name) and not os.path.lexists(run.root / name) for name in names
+    )
 
 
 def _start(
@@ -376,7 +374,7 @@ def _start(
     checkpoints: Sequence[Checkpoint],
     on_warning: OnWarning,
 ) -> TrashManifest:
-    """Carries out a new prune; if it fails, moves everything back."""
+    """Carries out a new prune; if it fails or is interrupted, moves everything back."""
     place = run.trash / manifest.id
     try:
         make_directory(place, durable=True)
@@ -386,15 +384,16 @@ def _start(
         _drop(place)
         raise
     try:
-        return _move_to_trash(run, manifest, checkpoints, strict=True, on_warning=on_warning)
-    except OSError:
-        _roll_back(run, manifest)
-        raise
+        return _move_to_trash(run, manifest, checkpoints, on_warning)
     except RefusedError as error:
         _roll_back(run, manifest)
         left = [one.name for one in manifest.checkpoints if has_trashed_files(place, one)]
         outcome = f"Now in the trash: {few_of(left)}." if left else "Nothing was moved."
         raise RefusedError(f"{error} {outcome} Prune again to see the new plan.") from error
+    except BaseException:
+        # Also by a signal.
+        _roll_back(run, manifest)
+        raise
 
 
 def _roll_back(run: RunDirectory, manifest: TrashManifest) -> None:
@@ -411,9 +410,7 @@ def _move_to_trash(
     run: RunDirectory,
     manifest: TrashManifest,
     checkpoints: Sequence[Checkpoint],
-    *,
-    strict: bool,
-    on_warning: OnWarning | None = None,
+    on_warning: OnWarning,
 ) -> TrashManifest:
     """Moves the files of a manifest to the trash, and marks it as done.
 
@@ -421,24 +418,25 @@ def _move_to_trash(
         run: The run directory.
         manifest: The prune.
         checkpoints: All checkpoints of the directory, newest first.
-        strict: Whether to fail if a file is not the planned one.
-        on_warning: Called if a step fails after all files were moved; None raises the error.
+        on_warning: Called if a step fails after all files were moved.
     """
-    place = run.trash / manifest.id
     if manifest.update_state_file:
         names = frozenset(manifest.names)
         remove_from_state_file(run, names, [c for c in checkpoints if c.name not in names])
-    trash_files(run, place, manifest.checkpoints, strict=strict)
-    done = replace(manifest, phase=TrashPhase.TRASHED)
+    trash_files(run, run.trash / manifest.id, manifest.checkpoints, strict=True)
     try:
-        retry_with_reserve(run, lambda: store(place / MANIFEST, done))
+        return retry_with_reserve(run, lambda: _mark_done(run, manifest))
     except (OSError, DiskFullError) as error:
-        if on_warning is None:
-            raise
         on_warning(
             f"The manifest of {manifest.id} could not be updated ({_why(error)}); the next prune "
             "or undo updates it."
         )
+        return replace(manifest, phase=TrashPhase.TRASHED)
+
+
+def _mark_done(run: RunDirectory, manifest: TrashManifest) -> TrashManifest:
+    done = replace(manifest, phase=TrashPhase.TRASHED)
+    store(run.trash / manifest.id / MANIFEST, done)
     return done
 
 
@@ -456,16 +454,17 @@ def _move_back(
     returned = bring_back(run, place, manifest.checkpoints)
     names = {trashed.name for trashed in returned}
     staying = [trashed for trashed in manifest.checkpoints if trashed.name not in names]
+    there = [trashed for trashed in returned if _is_there(run, trashed)]
     if staying:
         if manifest.update_state_file:
-            return_to_state_file(run, returned)
+            return_to_state_file(run, there)
         trash_files(run, place, staying, strict=False, heed_pins=False)
         kept = replace(manifest, checkpoints=staying, phase=TrashPhase.TRASHED)
         store(place / MANIFEST, kept)
         return replace(manifest, checkpoints=returned)
     try:
         if manifest.update_state_file:
-            retry_with_reserve(run, lambda: return_to_state_file(run, returned))
+            retry_with_reserve(run, lambda: return_to_state_file(run, there))
         return _close(run, manifest)
     except (OSError, DiskFullError) as error:
         if on_warning is None:
@@ -475,6 +474,11 @@ def _move_back(
             f"({_why(error)}); the next prune or undo updates it."
         )
         return manifest
+
+
+def _is_there(run: RunDirectory, trashed: TrashedCheckpoint) -> bool:
+    """Whether the index file of a checkpoint is in the run directory."""
+    return os.path.lexists(index_path(run.root / trashed.name))
 
 
 def _close(run: RunDirectory, manifest: TrashManifest) -> TrashManifest:

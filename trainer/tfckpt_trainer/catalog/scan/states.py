@@ -275,7 +275,7 @@ def _without_index(root: Path, evidence: CheckpointEvidence, moment: _Moment) ->
     files, aside = evidence.files, evidence.aside
     under_way = aside is not None or files.temporary_at is not None
     if evidence.in_transit:
-        problem = "A prune or undo moves it, or was interrupted; then the next one finishes it."
+        problem = "A prune or undo moves it, or was interrupted; then the next one brings it back."
         return _for_now(evidence, CheckpointState.TRASHED, problem)
     by_link = link_problem(files, f"{files.name}.index")
     if by_link is not None:

@@ -219,6 +219,7 @@ def prune(
     """
     policy = Policy(**rule_values)
     _refuse_both(names, policy, config, delete=delete, no_wait=no_wait)
+    _bring_back_interrupted(run, dry_run=dry_run)
     files = _files_of(run, names, delete=delete)
     if files:
         return prune_files(run, files, dry_run=dry_run, yes=yes, as_json=as_json)
@@ -268,6 +269,13 @@ def prune(
         _print_outcome(run, outcome, emptied)
     print_warnings([*(outcome.warnings if outcome else ()), *warnings_of(emptied)])
     return report_problems(emptied)
+
+
+def _bring_back_interrupted(run: RunDirectory, *, dry_run: bool) -> None:
+    """Settles what was interrupted before: a plan is made of what is there then."""
+    if not dry_run:
+        for told in service.settle_interrupted(run):
+            print_message(told)
 
 
 def _refuse_both(

@@ -11,15 +11,16 @@ from typing import Any
 from tfckpt_trainer.advice import Advice, command_or_key, only_command
 from tfckpt_trainer.catalog.directory import pins
 from tfckpt_trainer.catalog.directory.other_formats import find_neighbours, format_of
-from tfckpt_trainer.catalog.directory.trash import find_in_trash
+from tfckpt_trainer.catalog.directory.trash import TrashReader, find_in_trash
 from tfckpt_trainer.catalog.retention.deleting import delete_for_good
 from tfckpt_trainer.catalog.retention.emptying import Emptied, delete_from_trash, empty_trash
 from tfckpt_trainer.catalog.retention.prune import (
     OnWarning,
     event_of,
-    finish_interrupted_prunes,
+    event_of_settled,
     move_files_to_trash,
     move_to_trash,
+    settle_interrupted_prunes,
 )
 from tfckpt_trainer.catalog.retention.prune import undo as bring_back
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters
@@ -34,7 +35,7 @@ from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, PruneArguments, UndoArguments
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
-from tfckpt_trainer.rundir.records.trash import TrashManifest, TrashPhase
+from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.storage.documents import encode
 from tfckpt_trainer.rundir.storage.files import create_lock
 from tfckpt_tui.formats import units
@@ -351,14 +352,15 @@ def set_pins(
 
 @contextmanager
 def without_trainer(
-    run: RunDirectory, *, needs_room: bool = True, finishes: bool = True
+    run: RunDirectory, *, needs_room: bool = True, settles: bool = True
 ) -> Iterator[None]:
-    """Holds the lock of the trainer, so that none starts; finishes interrupted prunes and undos.
+    """Holds the lock of the trainer, so that none starts; brings back what was interrupted.
 
     Args:
         run: The run directory.
         needs_room: Whether to fail if the disk is full.
-        finishes: Whether to finish them; an undo does, and may be one of them.
+        settles: Whether to bring back what an interrupted prune or undo had moved. An undo does
+            so itself.
 
     Raises:
         RefusedError: A trainer runs but does not answer.
@@ -391,20 +393,39 @@ def without_trainer(
     try:
         _refuse_silent_trainer(run)
         with suppress(*(() if needs_room else (DiskFullError,))):
-            if finishes:
-                _note_finished(run, finish_interrupted_prunes(run))
+            if settles:
+                _settle(run)
         yield
     finally:
         lock.release()
 
 
-def _note_finished(run: RunDirectory, finished: Sequence[TrashManifest]) -> None:
-    """Tells of what was interrupted and is finished now: nobody else does."""
-    for manifest in finished:
-        is_undo = manifest.phase is TrashPhase.UNDOING
-        kind = EventKind.UNDO if is_undo else EventKind.PRUNE
-        message, details = event_of(kind, manifest)
-        note_event(run, kind, f"{message} It had been interrupted.", details=details)
+def settle_interrupted(run: RunDirectory) -> list[str]:
+    """Brings back what interrupted prunes and undos had moved, unless a trainer answers.
+
+    A trainer did so when it started.
+
+    Returns:
+        What was done, as sentences.
+
+    Raises:
+        RefusedError: A trainer runs but does not answer, or the trash is locked.
+        NotWritableError: The directory cannot be written to.
+    """
+    if not TrashReader(run).in_transit() or detect_trainer(run).answers:
+        return []
+    with without_trainer(run, needs_room=False, settles=False):
+        return _settle(run)
+
+
+def _settle(run: RunDirectory) -> list[str]:
+    """Settles what was interrupted, and tells of it: nobody else does."""
+    told = []
+    for manifest in settle_interrupted_prunes(run):
+        kind, message, details = event_of_settled(manifest)
+        note_event(run, kind, message, details=details)
+        told.append(message)
+    return told
 
 
 def _refuse_silent_trainer(run: RunDirectory) -> None:
@@ -441,7 +462,7 @@ def _in_this_process(
     act: Callable[[OnWarning], TrashManifest],
 ) -> PruneOutcome:
     warnings: list[str] = []
-    with without_trainer(run, finishes=kind is not EventKind.UNDO):
+    with without_trainer(run, settles=kind is not EventKind.UNDO):
         manifest = act(warnings.append)
     message, details = event_of(kind, manifest)
     warnings.append(log_event(run, kind, message, through=through, details=details))

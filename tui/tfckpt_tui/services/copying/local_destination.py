@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
-from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes
+from tfckpt_trainer.catalog.retention.prune import settle_interrupted_prunes
 from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError, describe_error
 from tfckpt_trainer.launch.processes.lock import is_lock_held
 from tfckpt_trainer.permissions import may_replace
@@ -178,7 +178,7 @@ class LocalDestination:
         self._is_locked = True
         remove_leftovers(self._root)
         # A prune that goes on later would take a copy of the same name with it.
-        finish_interrupted_prunes(self._run)
+        settle_interrupted_prunes(self._run)
 
     def _refuse_trainer(self) -> None:
         if is_lock_held(self._run):

@@ -13,7 +13,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.history import in_order_of_use, read_head, resume_point
 from tfckpt_trainer.catalog.directory.save_directories import delete_checkpoint_of_check
 from tfckpt_trainer.catalog.directory.trash import list_trash
-from tfckpt_trainer.catalog.retention.prune import finish_interrupted_prunes
+from tfckpt_trainer.catalog.retention.prune import event_of_settled, settle_interrupted_prunes
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.lineage import BranchStep, plan_restore
 from tfckpt_trainer.catalog.verification.damaged_documents import damage_at_start
@@ -388,7 +388,9 @@ class RestoreManager:
 
     def _plan_start(self) -> _StartPlan:
         """Cleans up after an earlier process, and lists the checkpoints to try; chief only."""
-        finish_interrupted_prunes(self._run)
+        for manifest in settle_interrupted_prunes(self._run):
+            kind, message, details = event_of_settled(manifest)
+            self._telemetry.event_log.note(kind, message, details=details)
         with suppress(OSError):
             delete_checkpoint_of_check(self._run.check_directory)
         self._saves.finish_interrupted()
