@@ -120,8 +120,8 @@ def disk_full_error(
     with suppress(OSError):
         free = size(_free_bytes(run))
     return DiskFullError(
-        f"{path}: {os.strerror(error.errno or errno.ENOSPC)}. Needed: about "
-        f"{size(RESERVE_BYTES)}. Free: {free}. {outcome}",
+        f"{path}: {os.strerror(error.errno or errno.ENOSPC)}. Needed: a few kilobytes for each "
+        f"checkpoint. Free: {free}. {outcome}",
         advice_to_free_space(run),
     )
 
