@@ -84,6 +84,17 @@ def test_a_name_with_escapes_is_told_without_them(
     assert "[red]hi[/red]" in said.words
 
 
+def test_a_name_with_the_end_of_a_line_does_not_look_like_a_message(
+    tool: Tool, tmp_path: Path
+) -> None:
+    made = two_branches(tmp_path)
+    made.checkpoint(5, name="ckpt\ntfckpt-tui: All is well.-5", recorded=False, listed=False)
+    said = tool("inspect", tmp_path, "nosuch")
+    assert said.code == 2
+    assert "ckpt\u240atfckpt-tui: All is well.-5" in said.words
+    assert len(said.words.splitlines()) == 1
+
+
 def test_what_others_wrote_reaches_no_terminal_raw(tool: Tool, tmp_path: Path) -> None:
     made = two_branches(tmp_path)
     made.worker(1, host=ESCAPE, detail=ESCAPE)

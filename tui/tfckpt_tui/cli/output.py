@@ -147,9 +147,13 @@ def print_warnings(warnings: Sequence[str]) -> None:
 
 
 def print_error(text: str) -> None:
-    """Prints an error to standard error; it may have several lines."""
-    for number, part in enumerate(text.splitlines() or [""]):
-        sys.stderr.write(("tfckpt-tui: " if number == 0 else "") + clean(part) + "\n")
+    """Prints an error to standard error; its further lines are indented.
+
+    Any other end of a line is part of a name, and must not look as if the program said more.
+    """
+    first, *further = text.split("\n  ")
+    sys.stderr.write(f"tfckpt-tui: {clean(first)}\n")
+    sys.stderr.writelines(f"  {clean(line)}\n" for line in further)
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], right: set[int]) -> None:
