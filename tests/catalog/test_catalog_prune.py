@@ -676,6 +676,23 @@ class TestMeanwhile:
         assert undo(history.run, None, update_state_file=True).names == ["ckpt-200"]
         assert list_trash(history.run) == []
 
+    def test_what_was_saved_again_meanwhile_is_told_and_stays(self, history):
+        manifest = self.interrupted(history, "ckpt-100", "ckpt-200")
+        place = history.run.trash / manifest.id
+        for name in ("ckpt-100", "ckpt-200"):
+            os.rename(history.root / f"{name}.index", place / f"{name}.index")
+        history.tensorflow("ckpt-200", shards=2, age=3 * LONG_AGO)
+        told = []
+        returned = undo(history.run, None, update_state_file=True, on_warning=told.append)
+        assert returned.names == ["ckpt-100"]
+        assert told == [
+            "What was pruned of ckpt-200 stays in the trash: there is another save of that name."
+        ]
+        # No advice to move the new one away, which would not help.
+        with pytest.raises(RefusedError, match="cannot be brought back completely"):
+            undo(history.run, None, update_state_file=True)
+        assert history.scan()["ckpt-200"].restorable
+
     def test_a_signal_takes_a_prune_back(self, history, monkeypatch):
         before, moves = contents(history.root), itertools.count()
 
@@ -938,6 +955,23 @@ class TestDeleteForGood:
             if code == DONE:
                 break
         assert left == {CheckpointState.COMPLETE, CheckpointState.ORPHANED}
+
+    def test_what_a_signal_leaves_is_told(self, history, monkeypatch):
+        told = []
+
+        def interrupted(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(deleting._Deletion, "delete_kept_index", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            delete_for_good(
+                history.run,
+                ["ckpt-100", "ckpt-200"],
+                now=NOW,
+                update_state_file=True,
+                on_interrupt=told.append,
+            )
+        assert [gone.names for gone in told] == [("ckpt-100", "ckpt-200")]
 
     @pytest.mark.parametrize("name", ["ckpt-300", "ckpt-100", "ckpt-50"])
     def test_what_is_protected_stays(self, history, name):

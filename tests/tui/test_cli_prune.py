@@ -157,6 +157,9 @@ def test_after_a_prune_was_killed_the_next_one_moves_what_its_plan_says(
             continue
         tried += 1
         names = OLD if tried % 2 else ["ckpt-100"]
+        planned = tool("prune", run.root, *names, "--dry-run")
+        assert (planned.code, planned.data) == (4, "")
+        assert f"had moved with `tfckpt-tui undo {run.root}`." in planned.words
         said = tool("prune", run.root, *names, "--yes", "--json")
         assert said.code == 0, said
         assert "Brought back: ckpt-" in said.words and "It had been interrupted." in said.words

@@ -8,7 +8,7 @@ first checkpoint alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,7 @@ def delete_for_good(
     update_state_file: bool,
     in_use: Mapping[str, str] = NOT_IN_USE,
     on_progress: Callable[[int], None] | None = None,
+    on_interrupt: Callable[[Emptied], object] = lambda emptied: None,
 ) -> Emptied:
     """Deletes checkpoints for good; needs no free disk space.
 
@@ -48,6 +49,7 @@ def delete_for_good(
         update_state_file: Whether to remove them from TensorFlow's state file.
         in_use: Names of checkpoints that another process may read or write, each with the reason.
         on_progress: Called after each file with the bytes freed so far.
+        on_interrupt: Called with what is gone, if a signal ends it before all is deleted.
 
     Raises:
         UsageError: A checkpoint does not exist, or no name was given.
@@ -66,50 +68,56 @@ def delete_for_good(
             for checkpoint in chosen
         }
         deletion = _Deletion(run, on_progress)
-        deleted = deletion.delete_indexes(files)
-        gone = frozenset(deleted)
-        remaining = [checkpoint for checkpoint in checkpoints if checkpoint.name not in gone]
-        listed = not update_state_file
-        with suppress(OSError):
+        try:
+            deletion.delete_indexes(files)
+            gone = frozenset(deletion.gone)
+            remaining = [checkpoint for checkpoint in checkpoints if checkpoint.name not in gone]
+            listed = not update_state_file
+            with suppress(OSError):
+                if not listed:
+                    remove_from_state_file(run, gone, remaining)
+                    listed = True
+            for name in deletion.gone:
+                for path in files[name]:
+                    deletion.delete(path)
+                deletion.delete_kept_index(name)
             if not listed:
-                remove_from_state_file(run, gone, remaining)
-                listed = True
-        for name in deleted:
-            for path in files[name]:
-                deletion.delete(path)
-            deletion.delete_kept_index(name)
-        if not listed:
-            # There may be room for the state file now.
-            deletion.attempt(lambda: remove_from_state_file(run, gone, remaining))
+                # There may be room for the state file now.
+                deletion.attempt(lambda: remove_from_state_file(run, gone, remaining))
+        except (KeyboardInterrupt, SystemExit):
+            if deletion.gone:
+                on_interrupt(deletion.done())
+            raise
     keep_reserve(run)
-    return deletion.done(deleted)
+    return deletion.done()
 
 
 class _Deletion:
-    """Deletes files; a failure does not stop the others."""
+    """Deletes files; a failure does not stop the others.
+
+    Attributes:
+        gone: The checkpoints whose indexes are gone, in their order; the others stay whole.
+    """
 
     def __init__(self, run: RunDirectory, on_progress: Callable[[int], None] | None) -> None:
         self._run = run
         self._on_progress = on_progress
         self._freed = 0
         self._problems: list[str] = []
+        self.gone: list[str] = []
         self._kept: set[Path] = set()
 
-    def delete_indexes(self, files: Mapping[str, Sequence[Path]]) -> list[str]:
+    def delete_indexes(self, files: Mapping[str, Sequence[Path]]) -> None:
         """Deletes the index files, by which checkpoints exist.
 
         Args:
             files: All files of each checkpoint.
-
-        Returns:
-            The names of the checkpoints that are gone, in their order; the others stay whole.
         """
         for name in files:
             if is_pinned(self._run, name):
                 raise RefusedError(
                     f"{name} cannot be deleted: it was just pinned. Nothing was changed."
                 )
-        gone: list[str] = []
         changed: set[Path] = set()
         for name, paths in files.items():
             if not self.attempt(partial(require_permission, paths)):
@@ -119,12 +127,11 @@ class _Deletion:
                 self._keep_index(name)
             # That of a save that is not committed comes before that of the checkpoint.
             if all(self.delete(path) for path in reversed(indexes)):
-                gone.append(name)
+                self.gone.append(name)
             changed |= {path.parent for path in indexes}
         for directory in changed:
             # Flushed before the data: a power loss must not restore an index without data.
             sync_directory(directory)
-        return gone
 
     def _keep_index(self, name: str) -> None:
         """Moves an index to where it shows what the data is, and TensorFlow does not find it."""
@@ -160,9 +167,9 @@ class _Deletion:
             return False
         return True
 
-    def done(self, gone: Iterable[str]) -> Emptied:
+    def done(self) -> Emptied:
         """Returns the result."""
-        return Emptied(self._freed, tuple(gone), problems=tuple(self._problems))
+        return Emptied(self._freed, tuple(self.gone), problems=tuple(self._problems))
 
     def _delete(self, path: Path) -> None:
         freed = delete_part(path, str(path.relative_to(self._run.root)))

@@ -65,13 +65,14 @@ def check_can_return(run: RunDirectory, place: Path, trashed: TrashedCheckpoint)
     Raises:
         RefusedError: A file is missing, or exists again in the run directory.
     """
-    for name in trashed.files:
-        if not os.path.lexists(place / name):
-            raise RefusedError(
-                f"{name} is missing from {place}; {trashed.name} cannot be brought back completely."
-            )
-        if os.path.lexists(run.root / name):
-            raise RefusedError(f"{name} exists again; move it away to bring {trashed.name} back.")
+    missing = next((name for name in trashed.files if not os.path.lexists(place / name)), None)
+    if missing is not None:
+        raise RefusedError(
+            f"{missing} is missing from {place}; {trashed.name} cannot be brought back completely."
+        )
+    again = next((name for name in trashed.files if os.path.lexists(run.root / name)), None)
+    if again is not None:
+        raise RefusedError(f"{again} exists again; move it away to bring {trashed.name} back.")
 
 
 def bring_back(

@@ -282,7 +282,7 @@ def undo(
 
     def act() -> TrashManifest:
         with locked_trash(run):
-            settled = _settle_interrupted(run)
+            settled = _settle_interrupted(run, on_warning)
             undone = next((m for m in settled if _is_undo_of(m, identifier)), None)
             if undone is not None:
                 return undone
@@ -342,20 +342,21 @@ def settle_interrupted_prunes(run: RunDirectory) -> list[TrashManifest]:
     return retry_with_reserve(run, act)
 
 
-def _settle_interrupted(run: RunDirectory) -> list[TrashManifest]:
+def _settle_interrupted(run: RunDirectory, on_warning: OnWarning = _ignore) -> list[TrashManifest]:
     interrupted = [m for m in list_trash(run) if m.phase is not TrashPhase.TRASHED]
-    settled = [_settle(run, manifest) for manifest in interrupted]
+    settled = [_settle(run, manifest, on_warning) for manifest in interrupted]
     return [manifest for manifest in settled if manifest.checkpoints]
 
 
-def _settle(run: RunDirectory, manifest: TrashManifest) -> TrashManifest:
+def _settle(run: RunDirectory, manifest: TrashManifest, on_warning: OnWarning) -> TrashManifest:
     if manifest.phase is TrashPhase.UNDOING:
-        return _move_back(run, manifest)
+        return _move_back(run, manifest, on_staying=on_warning)
     place, pinned = run.trash / manifest.id, pinned_names(run)
     if pinned.isdisjoint(manifest.names) and _is_moved(run, manifest):
         return _mark_done(run, manifest)
     moved = {t.name for t in manifest.checkpoints if has_trashed_files(place, t)}
-    back = _move_back(run, replace(manifest, phase=TrashPhase.UNDOING))
+    undoing = replace(manifest, phase=TrashPhase.UNDOING)
+    back = _move_back(run, undoing, on_staying=on_warning)
     return replace(back, checkpoints=[t for t in back.checkpoints if t.name in moved])
 
 
@@ -441,7 +442,10 @@ def _mark_done(run: RunDirectory, manifest: TrashManifest) -> TrashManifest:
 
 
 def _move_back(
-    run: RunDirectory, manifest: TrashManifest, on_warning: OnWarning | None = None
+    run: RunDirectory,
+    manifest: TrashManifest,
+    on_warning: OnWarning | None = None,
+    on_staying: OnWarning = _ignore,
 ) -> TrashManifest:
     """Moves the checkpoints of a manifest back; a checkpoint that was saved again stays.
 
@@ -449,6 +453,7 @@ def _move_back(
         run: The run directory.
         manifest: The prune.
         on_warning: Called if a step fails after all files were moved; None raises the error.
+        on_staying: Called with a sentence about the checkpoints that stay.
     """
     place = run.trash / manifest.id
     returned = bring_back(run, place, manifest.checkpoints)
@@ -458,9 +463,15 @@ def _move_back(
     if staying:
         if manifest.update_state_file:
             return_to_state_file(run, there)
-        trash_files(run, place, staying, strict=False, heed_pins=False)
+        # Where there is an index, the files belong to the new save, also if they are equal.
+        without_index = [trashed for trashed in staying if not _is_there(run, trashed)]
+        trash_files(run, place, without_index, strict=False, heed_pins=False)
         kept = replace(manifest, checkpoints=staying, phase=TrashPhase.TRASHED)
         store(place / MANIFEST, kept)
+        on_staying(
+            f"What was pruned of {few_of(kept.names)} stays in the trash: there is another save of "
+            "that name."
+        )
         return replace(manifest, checkpoints=returned)
     try:
         if manifest.update_state_file:

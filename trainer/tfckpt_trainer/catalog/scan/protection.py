@@ -90,7 +90,7 @@ def _reason(checkpoint: Checkpoint, in_use: Mapping[str, str]) -> str:
         if checkpoint.state is CheckpointState.WRITING:
             return "being written"
         if checkpoint.state is CheckpointState.TRASHED:
-            return "being moved to the trash"
+            return "a prune or undo of it is not finished"
     if checkpoint.name in in_use:
         return in_use[checkpoint.name]
     if checkpoint.is_head:

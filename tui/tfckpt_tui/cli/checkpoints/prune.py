@@ -273,9 +273,11 @@ def prune(
 
 def _bring_back_interrupted(run: RunDirectory, *, dry_run: bool) -> None:
     """Settles what was interrupted before: a plan is made of what is there then."""
-    if not dry_run:
-        for told in service.settle_interrupted(run):
-            print_message(told)
+    if dry_run:
+        service.refuse_unfinished(run)
+        return
+    for told in service.settle_interrupted(run):
+        print_message(told)
 
 
 def _refuse_both(
@@ -389,6 +391,13 @@ def _delete_now(
             on_change=CommandProgress(),
             on_progress=lambda freed: meter(freed, size),
         )
+    except (KeyboardInterrupt, SystemExit):
+        meter.close()
+        print_message(
+            "Interrupted. Some checkpoints may be gone. See what is left with "
+            f"`tfckpt-tui ls {run.shell_word}`."
+        )
+        raise
     finally:
         meter.close()
 

@@ -217,6 +217,7 @@ def delete(
             update_state_file=presence.may_update_state_file,
             in_use=presence.in_use,
             on_progress=on_progress,
+            on_interrupt=lambda gone: _with_event(run, gone, through),
         )
     return _with_event(run, emptied, through)
 
@@ -398,6 +399,23 @@ def without_trainer(
         yield
     finally:
         lock.release()
+
+
+def refuse_unfinished(run: RunDirectory) -> None:
+    """Refuses to plan a prune while checkpoints are on their way to the trash or back.
+
+    Raises:
+        RefusedError: A prune or undo is not finished, and no trainer answers.
+    """
+    if TrashReader(run).in_transit() and not detect_trainer(run).answers:
+        raise RefusedError(
+            "A prune or undo is under way, or was interrupted: no plan is true now. Nothing was "
+            "changed.",
+            Advice.of(
+                "If it was interrupted, bring back what it had moved with {undo}.",
+                undo=command_or_key("undo", "undo", run.root),
+            ),
+        )
 
 
 def settle_interrupted(run: RunDirectory) -> list[str]:
