@@ -114,37 +114,43 @@ def test_a_part_that_another_worker_could_not_write_is_no_checkpoint(make_run):
 
 
 def test_the_buffers_of_input_pipelines_need_room_on_the_disk_too(make_run, small_disk):
-    """Of 36 MB, 16 MB stay free. In each checkpoint, the buffers take 9 MB."""
+    """Of 36 MB, 16 MB stay free. In each checkpoint, the buffers take 4 MB and more."""
     import tensorflow as tf
 
     def noise(number):
-        """A megabyte and a half that cannot be compressed."""
-        return tf.random.stateless_uniform((3 << 17,), (number, 1))
+        """A megabyte that cannot be compressed."""
+        return tf.random.stateless_uniform((1 << 18,), (number, 1))
 
     filler = small_disk / "filler"
-    filler.write_bytes(bytes(10 << 20))
+
+    def fill():
+        """Leaves room for what has to stay free, and for two elements."""
+        filler.write_bytes(bytes(shutil.disk_usage(small_disk).free - (18 << 20)))
+
     dataset = tf.data.Dataset.range(200).map(noise).shuffle(4, seed=1)
     training = make_run(small_disk / "run", dataset=dataset, save_every_steps=1, total_steps=3)
     run = RunDirectory(training.directory)
     for _ in training:
-        if training.step == 2:
+        if training.step == 1:
+            fill()
+        elif training.step == 2:
             filler.unlink()
     assert (is_saved(run, "ckpt-1"), is_saved(run, "ckpt-2"), is_saved(run, "ckpt-3")) == (1, 0, 1)
     (refused,) = [e for e in read_entries(run) if e.kind is EventKind.REFUSED]
     # Four or more elements, as far as another thread has filled them.
     needed = r".*ckpt-{} needs about ([\d.]+) MB, and 16\.8 MB have to stay free; "
     found = re.match(needed.format(2), refused.message)
-    assert found is not None and 6 < float(found[1]) < 12, refused.message
+    assert found is not None and 4 < float(found[1]) < 12, refused.message
 
     # The first save after a start knows it from the restored checkpoint.
     shutil.rmtree(run.worker_state_directory("ckpt-1"))
-    filler.write_bytes(bytes(shutil.disk_usage(small_disk).free - (18 << 20)))
+    fill()
     training = make_run(small_disk / "run", dataset=dataset, save_every_steps=1, total_steps=5)
     for _ in training:
         if training.step == 4:
             *_, refused = [e for e in read_entries(run) if e.kind is EventKind.REFUSED]
             found = re.match(needed.format(4), refused.message)
-            assert found is not None and 6 < float(found[1]) < 12, refused.message
+            assert found is not None and 4 < float(found[1]) < 12, refused.message
             filler.unlink()
 
 
