@@ -576,7 +576,14 @@ class TestHostile:
         mine.parent.mkdir()
         mine.write_bytes(b"mine")
         checksum = checksum_of_names(mine.parent)
-        self.forged(history, "exp", file, checksum, TrashPhase.PRUNING)
+        forged = self.forged(history, "exp", file, checksum, TrashPhase.PRUNING)
+        # A file of another save, so that what was pruned stays in the trash.
+        (history.root / "exp.meta").write_bytes(b"another")
+        (one,) = forged.checkpoints
+        files = [*one.files, "exp.meta"]
+        identities = [*one.identities, (1, 1, 1)]
+        one = replace(one, files=files, identities=identities, checksums=[checksum, 0])
+        store(history.run.trash / forged.id / "manifest.json", replace(forged, checkpoints=[one]))
         prune(history, "ckpt-100")
         empty_trash(history.run)
         assert mine.read_bytes() == b"mine"

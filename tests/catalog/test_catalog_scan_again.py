@@ -12,6 +12,7 @@ from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory
 from tfckpt_trainer.catalog.directory import listing as listing_module
 from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner, identity_of
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.directory.history import Records
 from tfckpt_trainer.catalog.retention.prune import move_to_trash, undo
 from tfckpt_trainer.catalog.scan import catalog as scan_module
 from tfckpt_trainer.catalog.scan.catalog import Catalog
@@ -252,3 +253,24 @@ def test_a_look_beside_prunes_and_undos_takes_nothing_for_a_save_or_for_damage(m
     expected = {CheckpointState.VERIFIED, CheckpointState.COMPLETE, CheckpointState.TRASHED}
     assert {state for state, _ in seen} <= expected, seen
     assert list(states(again.scan(NOW))) == ["ckpt-19", "ckpt-15", "ckpt-5"]
+
+
+def test_a_record_that_was_away_while_it_was_read_is_read_when_it_is_back(
+    made, tmp_path, monkeypatch
+):
+    """An undo brings the same file back, which the listing has seen before."""
+    made.ours(1)
+    record, away = made.run.record("ckpt-1"), tmp_path / "away"
+    records = Records(made.run)
+    compare = records._entries.compare
+
+    def moved_away(**options):
+        changes = compare(**options)
+        record.rename(away)
+        return changes
+
+    with monkeypatch.context() as patch:
+        patch.setattr(records._entries, "compare", moved_away)
+        assert records.look() == {}
+    away.rename(record)
+    assert list(records.look()) == ["ckpt-1"]

@@ -101,8 +101,11 @@ class Documents(Generic[DocumentT, KeptT]):
         if at_most is not None and len(chosen) > at_most:
             chosen = nlargest(at_most, chosen, key=saved_at)
         changed = {name for name in [*chosen, *gone] if self._look_at(name)}
+        # One that was moved away since it was listed may come back as the same file.
+        known = (self.found, self.damaged, self.newer)
+        moved = [name for name in chosen if not any(name in names for names in known)]
         # A set keeps the memory of its most members: it is made anew.
-        self._unread = self._unread.difference(chosen)
+        self._unread = self._unread.difference(chosen).union(moved)
         return changed
 
     def refuse_newer(self) -> None:
