@@ -122,7 +122,7 @@ class TestPrune:
         def pinned_meanwhile(run, name):
             return name == "ckpt-100" or pinned(run, name)
 
-        def failing(*_):
+        def failing(*_, **__):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
         monkeypatch.setattr(moving, "is_pinned", pinned_meanwhile)
@@ -134,6 +134,24 @@ class TestPrune:
         told = f"ckpt-100 cannot be pruned: it was just pinned. {outcome} Prune again"
         assert str(refused.value).startswith(told)
         assert fails is not (contents(history.root) == before)
+
+    @pytest.mark.parametrize("changed", ["time", "size"])
+    def test_a_file_that_was_replaced_after_the_plan_stays(self, history, monkeypatch, changed):
+        pinned, data = moving.is_pinned, history.root / "ckpt-100.data-00000-of-00001"
+        before = data.stat()
+
+        def replaced_meanwhile(run, name):
+            data.write_bytes(b"x" * (before.st_size + (changed == "size")))
+            if changed == "size":
+                os.utime(data, ns=(before.st_atime_ns, before.st_mtime_ns))
+            return pinned(run, name)
+
+        monkeypatch.setattr(moving, "is_pinned", replaced_meanwhile)
+        with pytest.raises(RefusedError, match="changed while ckpt-100 was being pruned"):
+            prune(history, "ckpt-100")
+        assert data.read_bytes().startswith(b"x")
+        assert (history.root / "ckpt-100.index").exists()
+        assert list_trash(history.run) == []
 
     def test_tensorflows_list_follows(self, history):
         prune(history, "ckpt-50", "ckpt-200")

@@ -76,9 +76,19 @@ def check_can_return(run: RunDirectory, place: Path, trashed: TrashedCheckpoint)
 
 
 def bring_back(
-    run: RunDirectory, place: Path, checkpoints: Sequence[TrashedCheckpoint]
+    run: RunDirectory,
+    place: Path,
+    checkpoints: Sequence[TrashedCheckpoint],
+    *,
+    only_whole: bool = False,
 ) -> list[TrashedCheckpoint]:
     """Moves the files of checkpoints back, the index files last.
+
+    Args:
+        run: The run directory.
+        place: The prune's directory in the trash.
+        checkpoints: The checkpoints.
+        only_whole: Whether one stays too if a file that had not moved is another one by now.
 
     Returns:
         The checkpoints that are back; not those that were saved again under the same name.
@@ -86,7 +96,12 @@ def bring_back(
     Raises:
         OSError: A file operation failed.
     """
-    returning = [trashed for trashed in checkpoints if not _is_replaced(run, place, trashed)]
+    returning = [
+        trashed
+        for trashed in checkpoints
+        if not _is_replaced(run, place, trashed)
+        and not (only_whole and _has_changed(run, place, trashed))
+    ]
     moves = _Moves(run.root, place)
     for files in (_others, _indexes):
         for trashed in returning:
@@ -165,12 +180,18 @@ def _refuse_pinned(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) -
 
 
 def _is_replaced(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) -> bool:
-    """Whether a file of another save has the name of a file of the checkpoint."""
+    """Whether a file of another save has the name of a file of the checkpoint that had moved."""
+    return any(
+        os.path.lexists(place / name) and os.path.lexists(run.root / name) for name in trashed.files
+    )
+
+
+def _has_changed(run: RunDirectory, place: Path, trashed: TrashedCheckpoint) -> bool:
+    """Whether a file of the checkpoint that had not moved is another one by now."""
     match = ManifestMatch(run, place, trashed)
     return any(
-        os.path.lexists(place / name) or not match.is_same_file(run.root / name, name)
+        os.path.lexists(run.root / name) and not match.is_same_file(run.root / name, name)
         for name in trashed.files
-        if os.path.lexists(run.root / name)
     )
 
 

@@ -350,13 +350,13 @@ def _settle_interrupted(run: RunDirectory, on_warning: OnWarning = _ignore) -> l
 
 def _settle(run: RunDirectory, manifest: TrashManifest, on_warning: OnWarning) -> TrashManifest:
     if manifest.phase is TrashPhase.UNDOING:
-        return _move_back(run, manifest, on_staying=on_warning)
+        return _move_back(run, manifest, on_staying=on_warning, only_whole=True)
     place, pinned = run.trash / manifest.id, pinned_names(run)
     if pinned.isdisjoint(manifest.names) and _is_moved(run, manifest):
         return _mark_done(run, manifest)
     moved = {t.name for t in manifest.checkpoints if has_trashed_files(place, t)}
     undoing = replace(manifest, phase=TrashPhase.UNDOING)
-    back = _move_back(run, undoing, on_staying=on_warning)
+    back = _move_back(run, undoing, on_staying=on_warning, only_whole=True)
     return replace(back, checkpoints=[t for t in back.checkpoints if t.name in moved])
 
 
@@ -446,6 +446,8 @@ def _move_back(
     manifest: TrashManifest,
     on_warning: OnWarning | None = None,
     on_staying: OnWarning = _ignore,
+    *,
+    only_whole: bool = False,
 ) -> TrashManifest:
     """Moves the checkpoints of a manifest back; a checkpoint that was saved again stays.
 
@@ -454,9 +456,10 @@ def _move_back(
         manifest: The prune.
         on_warning: Called if a step fails after all files were moved; None raises the error.
         on_staying: Called with a sentence about the checkpoints that stay.
+        only_whole: See `bring_back`.
     """
     place = run.trash / manifest.id
-    returned = bring_back(run, place, manifest.checkpoints)
+    returned = bring_back(run, place, manifest.checkpoints, only_whole=only_whole)
     names = {trashed.name for trashed in returned}
     staying = [trashed for trashed in manifest.checkpoints if trashed.name not in names]
     there = [trashed for trashed in returned if _is_there(run, trashed)]
