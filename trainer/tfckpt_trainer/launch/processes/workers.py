@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -18,8 +16,6 @@ from tfckpt_trainer.launch.processes.logs import open_log
 from tfckpt_trainer.rundir.records.run import WorkerProcess
 
 POLL_SECONDS = 0.05
-
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 KILL_SECONDS = 5.0
 """How long to wait for a killed process; one that hangs in the kernel takes longer."""
@@ -188,29 +184,6 @@ def signal_group(leader: int, number: signal.Signals) -> None:
         os.killpg(leader, number)
     except ProcessLookupError:
         return
-
-
-@contextmanager
-def hold_signals() -> Iterator[None]:
-    """Lets a block finish before a signal ends it by an exception, in the main thread.
-
-    A process that is started in the block is known then to the code that has to end it.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[int] = []
-    handlers = {number: signal.getsignal(number) for number in _ENDING}
-    held = {number: handler for number, handler in handlers.items() if callable(handler)}
-    for number in held:
-        signal.signal(number, lambda number, _: came.append(number))
-    try:
-        yield
-    finally:
-        for number, handler in held.items():
-            signal.signal(number, handler)
-        for late in came:
-            signal.raise_signal(late)
 
 
 def _has_members(group: int) -> bool:

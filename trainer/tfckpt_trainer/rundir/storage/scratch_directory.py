@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from tfckpt_trainer.rundir.storage.held_signals import hold_signals
+
 _LONGEST_PARENT = 60
 """Bytes of the directory above one whose path has to be short, on every system."""
 
@@ -29,7 +26,7 @@ def scratch_directory(prefix: str, *, is_short: bool = False) -> Iterator[Path]:
     """
     place: Path | None = None
     try:
-        with _signals_deferred():
+        with hold_signals():
             parent = tempfile.gettempdir()
             if is_short and len(parent) >= _LONGEST_PARENT:
                 parent = "/tmp"  # noqa: S108
@@ -45,27 +42,3 @@ def _remove(place: Path) -> None:
     import shutil
 
     shutil.rmtree(place, ignore_errors=True)
-
-
-@contextmanager
-def _signals_deferred() -> Iterator[None]:
-    """Lets signals that end a process arrive at the end of the block, in the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        # Python runs their handlers in the main thread alone.
-        yield
-        return
-    came: list[int] = []
-    before: dict[int, Any] = {}
-
-    def note(number: int, _frame: FrameType | None) -> None:
-        came.append(number)
-
-    try:
-        for number in _ENDING:
-            before[number] = signal.signal(number, note) or signal.SIG_DFL
-        yield
-    finally:
-        for changed, handler in before.items():
-            signal.signal(changed, handler)
-        for arrived in came:
-            signal.raise_signal(arrived)
