@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import accumulate, chain
@@ -129,6 +130,11 @@ class Index(msgspec.Struct, frozen=True):
 def index_path(prefix: Path) -> Path:
     """Returns the path of the index file of the checkpoint at `prefix`."""
     return prefix.with_name(f"{prefix.name}.index")
+
+
+def has_index(prefix: Path) -> bool:
+    """Whether something has the name of the index of the checkpoint at `prefix`."""
+    return os.path.lexists(index_path(prefix))
 
 
 def shard_path(prefix: Path, shard: int, count: int) -> Path:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from tfckpt_trainer.bundle.analysis.finite import NonFiniteValues
 from tfckpt_trainer.bundle.checksum import crc32c
-from tfckpt_trainer.bundle.index import index_path
+from tfckpt_trainer.bundle.index import has_index, index_path
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
@@ -28,6 +28,7 @@ from tfckpt_trainer.catalog.directory.save_directories import (
     delete_what_is_of_save,
     delete_worker_state,
     look_into_temporary,
+    parts_directory,
 )
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.states import quiet_seconds_of, worker_state_files
@@ -119,7 +120,7 @@ def add_derived_checkpoint(
     require_free_name(run, name)
     run.require_changeable()
     _remove_leftovers(run)
-    place = _temporary(run, name)
+    place = parts_directory(run.root, name)
     touch = _touching(place)
     with ExitStack() as clean:
         _make_marked(place)
@@ -145,10 +146,6 @@ def add_derived_checkpoint(
     return stored
 
 
-def _temporary(run: RunDirectory, name: str) -> Path:
-    return run.root / f"{name}{TEMPORARY}"
-
-
 def _make_marked(place: Path) -> None:
     """Makes a directory with the mark of this process; others never see it without.
 
@@ -166,9 +163,9 @@ def _make_marked(place: Path) -> None:
 
 def _is_leftover(run: RunDirectory, name: str) -> bool:
     """Whether a killed command left files of a checkpoint, which is not there."""
-    if os.path.lexists(index_path(run.root / name)):
+    if has_index(run.root / name):
         return False
-    return _is_writer_gone(run, _temporary(run, name))
+    return _is_writer_gone(run, parts_directory(run.root, name))
 
 
 def _is_writer_gone(run: RunDirectory, place: Path) -> bool:

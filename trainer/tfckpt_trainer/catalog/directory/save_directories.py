@@ -17,7 +17,7 @@ from tfckpt_trainer.rundir.heartbeats.writer_marks import WRITER
 from tfckpt_trainer.rundir.storage.files import delete_file, delete_tree, list_directory
 
 TEMPORARY = "_temp"
-"""What the name of the directory ends with."""
+"""What the name of the directory of parts ends with."""
 
 _WORKERS = ".tfckpt/workers/"
 
@@ -43,6 +43,11 @@ _UNFINISHED = re.compile(
 
 _OF_CHECK = re.compile(rf"checkpoint|ckpt-.+{_FILE}|\..+\.[0-9a-f]+\.tmp", re.DOTALL)
 """Files that a save makes in a run directory, and what it writes first."""
+
+
+def parts_directory(root: Path, name: str) -> Path:
+    """Returns where TensorFlow writes a checkpoint in parts."""
+    return root / f"{name}{TEMPORARY}"
 
 
 def look_into_temporary(directory: str | Path) -> tuple[float | None, float | None, str]:

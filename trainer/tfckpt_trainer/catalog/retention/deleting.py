@@ -15,7 +15,10 @@ from pathlib import Path
 
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.catalog.directory.pins import is_pinned
-from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY, delete_what_is_of_save
+from tfckpt_trainer.catalog.directory.save_directories import (
+    delete_what_is_of_save,
+    parts_directory,
+)
 from tfckpt_trainer.catalog.directory.trash import locked_trash
 from tfckpt_trainer.catalog.retention.emptying import Emptied, delete_part, require_permission
 from tfckpt_trainer.catalog.retention.prune import files_of, require_prunable
@@ -25,7 +28,7 @@ from tfckpt_trainer.catalog.scan.protection import NOT_IN_USE, require_proven
 from tfckpt_trainer.errors import RefusedError, describe_error
 from tfckpt_trainer.rundir.disk_reserve import keep_reserve, release_reserve
 from tfckpt_trainer.rundir.full_disk import DiskFullError
-from tfckpt_trainer.rundir.heartbeats.writer_marks import WRITER, own_mark
+from tfckpt_trainer.rundir.heartbeats.writer_marks import mark_as_own
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.files import create_directory, move, sync_directory
 
@@ -139,7 +142,7 @@ class _Deletion:
         with suppress(OSError):
             create_directory(kept)
             try:
-                (kept / f"{WRITER}{own_mark()}").touch(exist_ok=False)
+                mark_as_own(kept)
                 move(index, kept / index.name)
                 self._kept.add(kept)
             except OSError:
@@ -152,7 +155,7 @@ class _Deletion:
             self.delete(self._aside(name))
 
     def _aside(self, name: str) -> Path:
-        return self._run.root / f"{name}{TEMPORARY}"
+        return parts_directory(self._run.root, name)
 
     def delete(self, path: Path) -> bool:
         """Deletes a file of a checkpoint; returns whether it is gone."""

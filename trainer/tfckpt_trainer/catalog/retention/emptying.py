@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.advice import Advice, command_or_key
+from tfckpt_trainer.bundle.index import has_index
 from tfckpt_trainer.catalog.directory.checkpoint_files import size_of_directory
 from tfckpt_trainer.catalog.directory.pins import is_pinned
 from tfckpt_trainer.catalog.directory.save_directories import delete_what_is_of_save
@@ -163,8 +164,7 @@ class _Emptying:
         pinned = [
             trashed.name
             for trashed in manifest.checkpoints
-            if is_pinned(self._run, trashed.name)
-            and not os.path.lexists(self._run.root / f"{trashed.name}.index")
+            if is_pinned(self._run, trashed.name) and not has_index(self._run.root / trashed.name)
         ]
         if pinned:
             undo = command_or_key("trash", "undo", self._run.root, "--trash", manifest.id)

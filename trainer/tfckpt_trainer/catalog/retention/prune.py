@@ -19,7 +19,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tfckpt_trainer.advice import Advice, command_or_key
-from tfckpt_trainer.bundle.index import IndexReader, index_path
+from tfckpt_trainer.bundle.index import IndexReader, has_index, index_path
 from tfckpt_trainer.bundle.recognition import is_meta_graph
 from tfckpt_trainer.catalog.directory.checkpoint_files import (
     CheckpointFiles,
@@ -30,7 +30,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.history import read_state_list
 from tfckpt_trainer.catalog.directory.other_formats import OtherFile
 from tfckpt_trainer.catalog.directory.pins import pinned_names
-from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
+from tfckpt_trainer.catalog.directory.save_directories import parts_directory
 from tfckpt_trainer.catalog.directory.trash import (
     MANIFEST,
     TrashReader,
@@ -462,12 +462,12 @@ def _move_back(
     returned = bring_back(run, place, manifest.checkpoints, only_whole=only_whole)
     names = {trashed.name for trashed in returned}
     staying = [trashed for trashed in manifest.checkpoints if trashed.name not in names]
-    there = [trashed for trashed in returned if _is_there(run, trashed)]
+    there = [trashed for trashed in returned if has_index(run.root / trashed.name)]
     if staying:
         if manifest.update_state_file:
             return_to_state_file(run, there)
         # Where there is an index, the files belong to the new save, also if they are equal.
-        without_index = [trashed for trashed in staying if not _is_there(run, trashed)]
+        without_index = [one for one in staying if not has_index(run.root / one.name)]
         trash_files(run, place, without_index, strict=False, heed_pins=False)
         kept = replace(manifest, checkpoints=staying, phase=TrashPhase.TRASHED)
         store(place / MANIFEST, kept)
@@ -488,11 +488,6 @@ def _move_back(
             f"({_why(error)}); the next prune or undo updates it."
         )
         return manifest
-
-
-def _is_there(run: RunDirectory, trashed: TrashedCheckpoint) -> bool:
-    """Whether the index file of a checkpoint is in the run directory."""
-    return os.path.lexists(index_path(run.root / trashed.name))
 
 
 def _close(run: RunDirectory, manifest: TrashManifest) -> TrashManifest:
@@ -641,7 +636,7 @@ def files_of(run: RunDirectory, evidence: CheckpointEvidence) -> list[tuple[Path
     own = [run.worker_state_directory(name), run.verification(name), run.results(name)]
     places = (run.root, evidence.files), (aside, evidence.aside or CheckpointFiles(name))
     temporary = [
-        at / f"{name}{TEMPORARY}"
+        parts_directory(at, name)
         for at, files in places
         # Beside a checkpoint, the names of parts alone show nothing.
         if files.temporary_at is not None

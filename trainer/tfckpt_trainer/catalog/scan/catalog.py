@@ -22,7 +22,7 @@ from tfckpt_trainer.catalog.directory.history import (
     resume_point_from,
 )
 from tfckpt_trainer.catalog.directory.other_formats import OtherFile
-from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
+from tfckpt_trainer.catalog.directory.save_directories import parts_directory
 from tfckpt_trainer.catalog.directory.saved_model import is_in_saved_model
 from tfckpt_trainer.catalog.directory.symbolic_links import linked_checkpoint, with_target_state
 from tfckpt_trainer.catalog.directory.version_one import VersionOne
@@ -453,7 +453,7 @@ def _describe(
     files, record = evidence.files, evidence.record
     size = files.size + (evidence.aside.size if evidence.aside is not None else 0)
     if files.temporary_at is not None and verdict.state is CheckpointState.ORPHANED:
-        size += size_of_directory(run.root / f"{files.name}{TEMPORARY}")
+        size += size_of_directory(parts_directory(run.root, files.name))
     found = values_of(evidence.results) if evidence.results else _NO_METRICS
     if record is not None:
         return Checkpoint(

@@ -34,7 +34,7 @@ from tfckpt_trainer.catalog.directory.other_formats import (
     find_neighbours,
     look_again,
 )
-from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
+from tfckpt_trainer.catalog.directory.save_directories import parts_directory
 from tfckpt_trainer.catalog.directory.saved_model import is_in_saved_model
 from tfckpt_trainer.catalog.directory.symbolic_links import file_names
 from tfckpt_trainer.catalog.directory.version_one import VersionOne, VersionOneScanner
@@ -247,7 +247,7 @@ class Observer:
             },
             other_directories=files.other_directories(),
             temporary_bytes={
-                one.name: size_of_directory(root / f"{one.name}{TEMPORARY}") for one in saving
+                one.name: size_of_directory(parts_directory(root, one.name)) for one in saving
             },
             proven_temporaries=frozenset(one.name for one in saving if has_proven_parts(root, one)),
             newer=[*self._newer_documents(), *newer_records.values()],

@@ -16,7 +16,7 @@ from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.recognition import IndexKind, recognize_index
 from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
-from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
+from tfckpt_trainer.catalog.directory.save_directories import parts_directory
 from tfckpt_trainer.catalog.scan.states import CheckpointEvidence, StateVerdict
 from tfckpt_trainer.errors import DamagedFileError
 
@@ -88,7 +88,7 @@ def has_proven_parts(root: Path, files: CheckpointFiles) -> bool:
         return bool(files.writer)
     try:
         parts = [
-            path for path in (root / f"{files.name}{TEMPORARY}").iterdir() if ".index" in path.name
+            path for path in parts_directory(root, files.name).iterdir() if ".index" in path.name
         ]
     except OSError:
         return False

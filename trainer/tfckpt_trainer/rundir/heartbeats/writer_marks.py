@@ -37,6 +37,15 @@ def own_mark() -> str:
     return f"{_namespace_digest()}-{os.getpid()}-{round(started * 1000)}"
 
 
+def mark_as_own(directory: Path) -> None:
+    """Makes the file in a directory that says who writes there.
+
+    Raises:
+        OSError: It cannot be made, or exists.
+    """
+    (directory / f"{WRITER}{own_mark()}").touch(exist_ok=False)
+
+
 def is_writer_gone(mark: str) -> bool | None:
     """Whether a process has ended, by its mark; None if this machine cannot tell."""
     parts = _PATTERN.fullmatch(mark)
@@ -98,7 +107,7 @@ def temporary_directory(path: Path, *, is_private: bool = False) -> Iterator[Pat
             os.mkdir(temporary, 0o700)
         else:
             create_directory(temporary)
-        (temporary / f"{WRITER}{own_mark()}").touch(exist_ok=False)
+        mark_as_own(temporary)
         yield temporary
     finally:
         remove_temporary(temporary)
