@@ -26,6 +26,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from killed_writers import mark_of_a_killed_process
 from tfckpt_trainer.bundle.state_file import StateFile
 from tfckpt_trainer.catalog.directory.checkpoint_files import identity_of
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
@@ -41,6 +42,7 @@ from tfckpt_trainer.catalog.retention.prune import move_to_trash, settle_interru
 from tfckpt_trainer.catalog.retention.rules import BestBy
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, TfckptError, UsageError
+from tfckpt_trainer.rundir.heartbeats.writer_marks import WRITER
 from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint, TrashManifest, TrashPhase
 from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_trainer.rundir.storage.files import move
@@ -955,6 +957,26 @@ class TestDeleteForGood:
         assert history.scan().keys() == {"ckpt-100", "ckpt-300"}
         assert listed_names(history.root) == ["ckpt-100", "ckpt-300"]
 
+    def test_data_that_cannot_be_deleted_goes_with_the_next_deletion(self, made, monkeypatch):
+        made.tensorflow("ckpt-1", listed=False)
+        made.tensorflow("ckpt-2")
+        delete_file = emptying.delete_file
+
+        def failing(path):
+            if ".data-" in path.name:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+            delete_file(path)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(emptying, "delete_file", failing)
+            delete_for_good(made.run, ["ckpt-1"], now=NOW, update_state_file=True)
+        (marked,) = (made.root / "ckpt-1_temp").glob(f"{WRITER}*")
+        # As if the command had ended.
+        marked.rename(marked.with_name(f"{WRITER}{mark_of_a_killed_process()}"))
+        assert made.scan().keys() == {"ckpt-1", "ckpt-2"}
+        delete_for_good(made.run, ["ckpt-1"], now=NOW, update_state_file=True)
+        assert not list(made.root.glob("ckpt-1*"))
+
     def test_what_an_interrupted_deletion_left_goes_with_the_next(self, tmp_path):
         """Also where no record and no state file names it."""
         left = set()
@@ -987,7 +1009,7 @@ class TestDeleteForGood:
         def interrupted(*_):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(deleting._Deletion, "delete_kept_index", interrupted)
+        monkeypatch.setattr(deleting._Deletion, "delete_data", interrupted)
         with pytest.raises(KeyboardInterrupt):
             delete_for_good(
                 history.run,

@@ -81,9 +81,7 @@ def delete_for_good(
                     remove_from_state_file(run, gone, remaining)
                     listed = True
             for name in deletion.gone:
-                for path in files[name]:
-                    deletion.delete(path)
-                deletion.delete_kept_index(name)
+                deletion.delete_data(name, files[name])
             if not listed:
                 # There may be room for the state file now.
                 deletion.attempt(lambda: remove_from_state_file(run, gone, remaining))
@@ -149,9 +147,10 @@ class _Deletion:
                 delete_what_is_of_save(kept, kept.name)
                 raise
 
-    def delete_kept_index(self, name: str) -> None:
-        """Deletes the index of a checkpoint whose data is gone."""
-        if self._aside(name) in self._kept:
+    def delete_data(self, name: str, paths: Sequence[Path]) -> None:
+        """Deletes the other files of a checkpoint, then its index if that waits for them."""
+        are_gone = [self.delete(path) for path in paths]
+        if all(are_gone) and self._aside(name) in self._kept:
             self.delete(self._aside(name))
 
     def _aside(self, name: str) -> Path:
