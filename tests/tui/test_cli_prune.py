@@ -26,6 +26,7 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.cli.checkpoints.trash import parse_age
+from tfckpt_tui.services.control import prune as service
 from tfckpt_tui.services.control.prune import prune
 from tfckpt_tui.services.control.request import FrontEnd
 from waiting import MOST_SECONDS, attempts
@@ -59,6 +60,36 @@ def test_a_dry_run_shows_the_plan_and_moves_nothing(tool: Tool, ended: RunFactor
     assert steps(ended.run) == before
     words = tool("prune", ended.run.root, *RULES, "--dry-run").data
     assert "4 checkpoints to delete" in words
+
+
+@pytest.mark.parametrize(
+    ("act", "words", "command"),
+    [
+        ("prune", ["prune", "ckpt-200", "--yes"], "trash"),
+        ("delete", ["prune", "ckpt-200", "--delete", "--yes"], "ls"),
+        ("undo", ["undo"], "trash"),
+        ("empty", ["trash", "empty", "--yes"], "trash"),
+    ],
+)
+def test_an_interrupt_says_where_to_see_what_is_left(
+    tool: Tool,
+    ended: RunFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    act: str,
+    words: list[str],
+    command: str,
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    root = ended.run.root
+    assert tool("prune", root, "ckpt-100", "--yes").code == 0
+    monkeypatch.setattr(service, act, interrupted)
+    said = tool(words[0], root, *words[1:])
+    assert said.code == 130
+    last = said.words.strip().splitlines()[-1]
+    assert last.startswith("Interrupted. ")
+    assert last.endswith(f" with `tfckpt-tui {command} {root}`.")
 
 
 def test_the_variables_of_a_saved_model_stay(tool: Tool, tmp_path: Path) -> None:

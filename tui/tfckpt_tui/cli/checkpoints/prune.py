@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -48,6 +49,7 @@ from tfckpt_tui.cli.output import (
     print_message,
     print_table,
     print_warnings,
+    telling_interrupt,
 )
 from tfckpt_tui.cli.run.control import waiting
 from tfckpt_tui.formats import units
@@ -252,15 +254,17 @@ def prune(
     if chosen and delete:
         deleted = _delete_now(run, chosen, intent.plan.freed_bytes, beside_trainer, timeout)
     elif chosen:
-        outcome = service.prune(
-            run,
-            chosen,
-            through=FrontEnd.COMMAND_LINE,
-            beside_trainer=beside_trainer,
-            wait=not no_wait,
-            timeout=timeout,
-            on_change=CommandProgress(),
-        )
+        see = f"See what is in the trash with `tfckpt-tui trash {run.shell_word}`."
+        with telling_interrupt(see):
+            outcome = service.prune(
+                run,
+                chosen,
+                through=FrontEnd.COMMAND_LINE,
+                beside_trainer=beside_trainer,
+                wait=not no_wait,
+                timeout=timeout,
+                on_change=CommandProgress(),
+            )
     overdue = empty(run, intent.overdue) if intent.overdue else None
     emptied = _joined(deleted, overdue)
     if as_json:
@@ -380,8 +384,8 @@ def _confirm(intent: _Intent, foreign: ForeignWriters | None, *, delete: bool) -
 def _delete_now(
     run: RunDirectory, names: Sequence[str], size: int, beside_trainer: bool, timeout: float
 ) -> Emptied:
-    meter = ReadProgress("deleting")
-    try:
+    see = f"Some checkpoints may be gone. See what is left with `tfckpt-tui ls {run.shell_word}`."
+    with telling_interrupt(see), closing(ReadProgress("deleting")) as meter:
         return service.delete(
             run,
             names,
@@ -391,15 +395,6 @@ def _delete_now(
             on_change=CommandProgress(),
             on_progress=lambda freed: meter(freed, size),
         )
-    except (KeyboardInterrupt, SystemExit):
-        meter.close()
-        print_message(
-            "Interrupted. Some checkpoints may be gone. See what is left with "
-            f"`tfckpt-tui ls {run.shell_word}`."
-        )
-        raise
-    finally:
-        meter.close()
 
 
 def _joined(first: Emptied | None, second: Emptied | None) -> Emptied | None:

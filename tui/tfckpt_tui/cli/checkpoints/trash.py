@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from contextlib import closing
 
 import click
 
@@ -32,6 +33,7 @@ from tfckpt_tui.cli.output import (
     print_message,
     print_table,
     print_warnings,
+    telling_interrupt,
 )
 from tfckpt_tui.cli.run.control import TimeoutOption
 from tfckpt_tui.formats import units
@@ -75,9 +77,11 @@ def parse_age(text: str) -> float:
 @on_open_run
 def undo(run: RunDirectory, trash: str | None, timeout: float, as_json: bool) -> None:
     """Bring back what a prune moved to the trash."""
-    outcome = service.undo(
-        run, trash, through=FrontEnd.COMMAND_LINE, timeout=timeout, on_change=CommandProgress()
-    )
+    see = f"See what is in the trash still with `tfckpt-tui trash {run.shell_word}`."
+    with telling_interrupt(see):
+        outcome = service.undo(
+            run, trash, through=FrontEnd.COMMAND_LINE, timeout=timeout, on_change=CommandProgress()
+        )
     if as_json:
         print_json(UndoReport(trash=outcome.trash, names=outcome.names, warnings=outcome.warnings))
     else:
@@ -166,17 +170,15 @@ def empty(run: RunDirectory, manifests: Sequence[TrashManifest]) -> Emptied:
         run: The run directory.
         manifests: The prunes.
     """
-    meter = ReadProgress("deleting")
+    see = f"Some may be gone. See what is left with `tfckpt-tui trash {run.shell_word}`."
     total = trashed_size(manifests)
-    try:
+    with telling_interrupt(see), closing(ReadProgress("deleting")) as meter:
         return service.empty(
             run,
             [manifest.id for manifest in manifests],
             through=FrontEnd.COMMAND_LINE,
             on_progress=lambda freed: meter(freed, total),
         )
-    finally:
-        meter.close()
 
 
 def print_emptied(emptied: Emptied) -> None:
