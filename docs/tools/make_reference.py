@@ -25,7 +25,7 @@ from textual.keys import format_key
 from tfckpt_trainer.catalog.retention.rules import RULES
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_tui.app.actions.table import ACTIONS
-from tfckpt_tui.cli.main import cli
+from tfckpt_tui.cli.main import COMMAND_GROUPS, cli
 from tfckpt_tui.cli.schema import meanings_of, reports_by_command, split_docstring
 from tfckpt_tui.reports.base import ErrorReport, Report
 from tfckpt_tui.settings.keys import CHECKPOINT_KEYS, RESERVED_KEYS
@@ -137,10 +137,12 @@ def commands() -> str:
     context = click.Context(cli, info_name="tfckpt-tui")
     codes = "".join(f"| {int(code)} | {code.meaning} |\n" for code in ExitCode)
     parts = [COMMANDS_HEAD + codes + COMMANDS_WORDS]
-    for name in cli.list_commands(context):
-        command = cli.get_command(context, name)
-        assert command is not None
-        parts.append("\n".join(describe(name, command)))
+    for heading, names in COMMAND_GROUPS.items():
+        parts.append(f"## {heading}\n")
+        for name in names:
+            command = cli.get_command(context, name)
+            assert command is not None
+            parts.append("\n".join(describe(name, command)))
     return "\n".join(parts)
 
 
@@ -290,7 +292,7 @@ def describe(name: str, command: click.Command) -> Iterator[str]:
     """Yields the lines on one command."""
     arguments = [p for p in command.params if isinstance(p, click.Argument)]
     words = " ".join(argument_words(argument) for argument in arguments)
-    yield f"## `tfckpt-tui {name} {words}".rstrip() + "`"
+    yield f"### `tfckpt-tui {name} {words}".rstrip() + "`"
     yield ""
     yield inspect.cleandoc(command.help or "")
     yield ""

@@ -127,6 +127,14 @@ class Commands(click.Group):
         del ctx
         return list(_COMMAND_MODULES)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the commands group by group, each with its whole first sentence."""
+        for heading, names in COMMAND_GROUPS.items():
+            commands = [self.get_command(ctx, name) for name in names]
+            rows = [(c.name or "", c.get_short_help_str(_LONGEST_SENTENCE)) for c in commands if c is not None]
+            with formatter.section(heading):
+                formatter.write_dl(rows)
+
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """Imports one command."""
         del ctx
@@ -164,53 +172,74 @@ class Commands(click.Group):
             return int(ExitCode.DONE)
 
 
+COMMAND_GROUPS = {
+    "Start and open runs": {
+        "demo": "run.launch",
+        "launch": "run.launch",
+        "attach": "run.launch",
+        "browse": "run.launch",
+        "runs": "run.runs",
+    },
+    "Look at a run": {
+        "status": "run.status",
+        "logs": "run.logs",
+        "stacks": "run.stacks",
+        "journal": "run.status",
+        "report": "run.report",
+        "tensorboard": "run.tensorboard",
+    },
+    "Look at checkpoints": {
+        "ls": "run.ls",
+        "inspect": "checkpoints.inspect",
+        "compare": "checkpoints.compare",
+        "verify": "checkpoints.verify",
+        "bisect": "checkpoints.verify",
+    },
+    "Act": {
+        "save": "run.control",
+        "restore": "run.restore",
+        "pause": "run.control",
+        "resume": "run.control",
+        "stop": "run.stop",
+        "prune": "checkpoints.prune",
+        "undo": "checkpoints.trash",
+        "trash": "checkpoints.trash",
+        "pin": "checkpoints.trash",
+        "unpin": "checkpoints.trash",
+        "copy": "checkpoints.copy",
+        "export": "checkpoints.export",
+        "act": "checkpoints.own_actions",
+    },
+    "Change and guard training": {
+        "get": "run.hyperparameters",
+        "set": "run.hyperparameters",
+        "guards": "run.guards",
+        "alert": "run.alerts",
+        "profile": "run.profile",
+    },
+    "Work with tensors": {
+        "extract": "tensors.extract",
+        "convert": "tensors.extract",
+        "average": "tensors.average",
+        "edit": "tensors.edit",
+        "track": "tensors.track",
+    },
+    "Tools": {
+        "check": "check",
+        "selftest": "selftest",
+        "config": "config",
+        "schema": "schema",
+        "completion": "config",
+    },
+}
+"""The module of each command, by the heading in the help."""
+
 _COMMAND_MODULES = {
-    "demo": "run.launch",
-    "launch": "run.launch",
-    "attach": "run.launch",
-    "browse": "run.launch",
-    "runs": "run.runs",
-    "status": "run.status",
-    "ls": "run.ls",
-    "journal": "run.status",
-    "report": "run.report",
-    "verify": "checkpoints.verify",
-    "inspect": "checkpoints.inspect",
-    "compare": "checkpoints.compare",
-    "act": "checkpoints.own_actions",
-    "bisect": "checkpoints.verify",
-    "check": "check",
-    "selftest": "selftest",
-    "export": "checkpoints.export",
-    "copy": "checkpoints.copy",
-    "extract": "tensors.extract",
-    "convert": "tensors.extract",
-    "average": "tensors.average",
-    "edit": "tensors.edit",
-    "track": "tensors.track",
-    "logs": "run.logs",
-    "stacks": "run.stacks",
-    "save": "run.control",
-    "restore": "run.restore",
-    "pause": "run.control",
-    "resume": "run.control",
-    "stop": "run.stop",
-    "get": "run.hyperparameters",
-    "set": "run.hyperparameters",
-    "alert": "run.alerts",
-    "guards": "run.guards",
-    "profile": "run.profile",
-    "prune": "checkpoints.prune",
-    "undo": "checkpoints.trash",
-    "trash": "checkpoints.trash",
-    "pin": "checkpoints.trash",
-    "unpin": "checkpoints.trash",
-    "tensorboard": "run.tensorboard",
-    "config": "config",
-    "schema": "schema",
-    "completion": "config",
+    name: module for group in COMMAND_GROUPS.values() for name, module in group.items()
 }
 
+_LONGEST_SENTENCE = 200
+"""Characters of the help of a command; more are cut."""
 
 _COMPLETION_SECONDS = 2.0
 """How long a directory on a network disk may take to answer before nothing is completed."""
