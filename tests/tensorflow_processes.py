@@ -469,7 +469,9 @@ def _wait_for_program(name: str, words: list[str]) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
     status = process.wait()
     if status < 0:
-        signal.signal(-status, signal.SIG_DFL)
+        # SIGKILL has no handler to remove.
+        with suppress(OSError):
+            signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     os._exit(status)
 

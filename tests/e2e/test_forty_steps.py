@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ import pytest
 from terminal import Terminal
 
 from documentation import undocumented
+from tensorflow_processes import CommandProcess, python_with_tensorflow
 from waiting import MOST_SECONDS, wait_until
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.e2e]
@@ -63,8 +65,9 @@ def steps() -> list[Step]:
 
 def status_of(run: Path) -> tuple[int, dict[str, Any]]:
     """Returns the status of `status --json`, and what it printed."""
-    done = subprocess.run([*TOOL, "status", run, "--json"], capture_output=True, check=False)
-    return done.returncode, json.loads(done.stdout)
+    command = CommandProcess("tfckpt_tui.cli.main", "status", run, "--json")
+    output, _ = command.communicate(MOST_SECONDS)
+    return command.wait(), json.loads(output)
 
 
 def processes_of(run: Path) -> list[psutil.Process]:
@@ -102,7 +105,11 @@ def test_each_step_does_what_the_tour_says(run: Path) -> None:
     command = [*TOOL_WITH_SMALL_DEMO, "demo", "--dir", str(run)]
     # Workers find the program of the small demo there.
     path = os.pathsep.join([str(SCRIPTS), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {"PYTHONPATH": path, "TMPDIR": str(run.parent)}
+    environment = {
+        "PYTHONPATH": path,
+        "TMPDIR": str(run.parent),
+        "PYTHON_WITH_TENSORFLOW": shlex.join(python_with_tensorflow()),
+    }
     with Terminal(command, columns=130, rows=44, environment=environment) as app:
         first_loss = float(app.wait_for(r"loss (\d\.\d+)", 120)[1])
         app.wait_for(r"ckpt-200 ", 120)

@@ -2,15 +2,17 @@
 
 The real one would take the processor from the tests beside it, for as long as a person, here a
 test, reads the screen. The pauses are longer once the checkpoints of the tour are there. All else
-is the program of the demo.
+is the program of the demo. Workers begin with TensorFlow imported.
 """
 
 from __future__ import annotations
 
-import gc
 import importlib
+import os
+import shlex
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from tfckpt_tui.cli import main
@@ -24,10 +26,7 @@ SIZES = {"CONTEXT": 16, "WIDTH": 32, "BLOCKS": 1, "BATCH": 4}
 
 def train() -> None:
     """Runs the program of the demo in this process."""
-    # Looking for garbage takes a fifth of the import, and finds none.
-    gc.disable()
     demo = importlib.import_module(launch.DEMO_MODULE)
-    gc.enable()
 
     class PacedRun(demo.TrainingRun):
         def __iter__(self):
@@ -42,8 +41,13 @@ def train() -> None:
 
 if __name__ == "__main__":
     # Workers get options of the demo alone, but no command of the tool.
-    if sys.argv[1].startswith("-"):
+    if not sys.argv[1].startswith("-"):
+        launch.DEMO_MODULE = Path(__file__).stem
+        # A standby process would import it again.
+        launch.LaunchOptions = partial(launch.LaunchOptions, standby=False)
+        main.main()
+    elif "tensorflow" in sys.modules:
         train()
     else:
-        launch.DEMO_MODULE = Path(__file__).stem
-        main.main()
+        python = shlex.split(os.environ["PYTHON_WITH_TENSORFLOW"])
+        os.execv(python[0], [*python, __file__, *sys.argv[1:]])
