@@ -130,8 +130,8 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the commands group by group, each with its whole first sentence."""
         for heading, names in COMMAND_GROUPS.items():
-            commands = [self.get_command(ctx, name) for name in names]
-            rows = [(c.name or "", c.get_short_help_str(_LONGEST_SENTENCE)) for c in commands if c is not None]
+            commands = filter(None, (self.get_command(ctx, name) for name in names))
+            rows = [(one.name or "", one.get_short_help_str(_LONGEST_SENTENCE)) for one in commands]
             with formatter.section(heading):
                 formatter.write_dl(rows)
 
