@@ -110,3 +110,46 @@ def test_no_message_of_the_app_is_markup() -> None:
         for place, call in calls
         if not plain <= {word.arg: ast.unparse(word.value) for word in call.keywords}.items()
     ] == []
+
+
+CHANGING_CALLS = {
+    "os": {
+        "rename", "replace", "unlink", "remove", "mkdir", "makedirs", "rmdir", "removedirs", "link",
+        "symlink", "truncate", "ftruncate", "chmod", "fchmod", "chown", "utime", "fsync", "mkfifo",
+    },
+    "shutil": {"rmtree", "move", "copy", "copy2", "copyfile", "copytree", "copymode", "copystat"},
+    "Path": {
+        "write_text", "write_bytes", "touch", "mkdir", "unlink", "rmdir", "rename", "hardlink_to",
+        "chmod",
+    },
+}  # fmt: skip
+MODES = {"w", "a", "x", "wb", "ab", "xb", "r+b", "w+b", "a+b", "r+", "w+"}
+OUTSIDE_OF_RUNS = {
+    "bundle/exchange": "files that a person names",
+    "examples": "programs to read",
+    "cli/run/report.py": "a device that a person names",
+}
+
+
+def changes_files(call: ast.Call) -> bool:
+    """Whether a call is one of Python's own that changes files."""
+    name = ast.unparse(call.func)
+    owner, _, last = name.rpartition(".")
+    if owner in ("os", "shutil"):
+        return last in CHANGING_CALLS[owner]
+    if last == "open":
+        modes = [*call.args, *(word.value for word in call.keywords if word.arg == "mode")]
+        return any(isinstance(m, ast.Constant) and m.value in MODES for m in modes)
+    return bool(owner) and last in CHANGING_CALLS["Path"]
+
+
+def test_files_of_a_run_are_changed_by_the_storage_alone() -> None:
+    found = [
+        f"{path.relative_to(package)}:{call.lineno}: {ast.unparse(call)}"
+        for package in PACKAGES
+        for path in modules(package)
+        if not f"{path.relative_to(package)}".startswith(("rundir/storage", *OUTSIDE_OF_RUNS))
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and changes_files(call)
+    ]
+    assert found == [], "Use `rundir/storage`: it follows no links, and shares what it makes."

@@ -5,14 +5,13 @@ What lies on the disk is judged here without the product's code: by names and by
 
 from __future__ import annotations
 
-import errno
-import itertools
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable
 from copy import copy
+from functools import partial
+from operator import eq
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from cut_off import CUT_OFF, DONE, RAISED, SURVIVED, killed_at, refused_at
 from lost_changes import Tree, recorded, what_may_be_left
 
 from bundle_writing import write_floats
+from refusing_disk import RefusingDisk
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.catalog.commit.saves import (
     begin_save,
@@ -33,6 +33,7 @@ from tfckpt_trainer.catalog.directory.history import resume_point
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
+from tfckpt_trainer.rundir.storage.disk import using
 from tfckpt_trainer.rundir.storage.documents import encode
 from waiting import attempts
 
@@ -219,19 +220,12 @@ def test_whatever_was_not_flushed_may_be_lost(tmp_path, action):
     assert outcomes == ({False, True} if action == "commit" else {True})
 
 
-def test_what_the_disk_does_not_flush_before_the_commit_is_no_checkpoint(tmp_path, monkeypatch):
+def test_what_the_disk_does_not_flush_before_the_commit_is_no_checkpoint(tmp_path):
     """Each flush in its turn is refused; those after the commit are told as a warning."""
     told = []
     for number in attempts("a save whose flushes all succeed"):
         save = Save(tmp_path / str(number))
-        flushes = itertools.count(1)
-
-        def refuse(_descriptor: int, number=number, flushes=flushes) -> None:
-            if next(flushes) == number:
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "fsync", refuse)
+        with using(RefusingDisk(partial(eq, number), ["flush"])):
             try:
                 warning = commit_save(save.run, save.record)
             except OSError:

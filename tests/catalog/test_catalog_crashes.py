@@ -9,6 +9,7 @@ import errno
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from cut_off import (
     refused_at,
 )
 
+from refusing_disk import RefusingDisk
 from tfckpt_trainer.catalog.directory.trash import TrashReader, list_trash
 from tfckpt_trainer.catalog.retention.emptying import empty_trash
 from tfckpt_trainer.catalog.retention.prune import (
@@ -40,6 +42,7 @@ from tfckpt_trainer.catalog.retention.prune import (
     undo,
 )
 from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.rundir.storage.disk import using
 from waiting import attempts
 from weekly import weekly
 
@@ -391,3 +394,17 @@ def test_the_child_can_be_killed_and_refused(tmp_path):
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["one"]
     assert refused_at(1, write, for_good=True) == RAISED
     assert killed_at(3, write) == DONE
+
+
+@pytest.mark.parametrize("first", range(7))
+def test_a_disk_that_refuses_every_seventh_change_loses_nothing(tmp_path, first):
+    scene = Scene(tmp_path / "run")
+    disk = RefusingDisk(lambda count: count % 7 == first)
+    with using(disk):
+        for act in [scene.prune, scene.undo] * 4:
+            with suppress(OSError, TfckptError):
+                act()
+            scene.check()
+    assert disk.count > 7
+    scene.finish()
+    scene.check()

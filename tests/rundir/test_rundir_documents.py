@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import errno
 import importlib
 import json
-import os
 from importlib import metadata
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from hypothesis import strategies as st
 
 import tfckpt_trainer
 import tfckpt_tui
+from refusing_disk import RefusingDisk
 from tfckpt_trainer.errors import DamagedFileError, NewerFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.event_log import Tail, note_event
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -20,6 +19,7 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, SaveManif
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_trainer.rundir.storage import documents
+from tfckpt_trainer.rundir.storage.disk import using
 from tfckpt_trainer.rundir.storage.documents import (
     Document,
     SealedDocument,
@@ -253,13 +253,10 @@ def test_a_line_cut_off_by_a_full_disk_does_not_swallow_the_next(tmp_path):
     assert [entry.message for entry in entries] == ["one", "three"]
 
 
-def test_a_line_that_cannot_be_flushed_is_there_once(tmp_path, monkeypatch):
-    def refuse(_):
-        raise OSError(errno.EIO, "Input/output error")
-
+def test_a_line_that_cannot_be_flushed_is_there_once(tmp_path):
     run = RunDirectory(tmp_path)
     run.create()
-    monkeypatch.setattr(os, "fsync", refuse)
-    told = note_event(run, EventKind.NOTE, "one")
+    with using(RefusingDisk(bool, ["flush"])):
+        told = note_event(run, EventKind.NOTE, "one")
     assert "may not survive a power loss" in told
     assert [entry.message for entry in Tail(run.event_log, EventEntry).read_new()] == ["one"]

@@ -24,7 +24,7 @@ from tfckpt_trainer.rundir.records.export import (
     ExportResult,
 )
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
-from tfckpt_trainer.rundir.storage.files import share_all_in
+from tfckpt_trainer.rundir.storage.files import rename, share_all_in
 from tfckpt_trainer.rundir.storage.held_signals import hold_signals
 from tfckpt_trainer.script_errors import find_script_error
 
@@ -110,7 +110,7 @@ def export(
         written = scratch / target.name
         size = _size(written)
         share_all_in(scratch, target.parent)
-        os.rename(written, target)
+        rename(written, target)
     wrote, checked = reports[ExportPhase.WRITE], reports[ExportPhase.CHECK]
     return Exported(
         path=target,

@@ -25,6 +25,7 @@ from tfckpt_trainer.launch.slurm.submission import adopt_job
 from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.permissions import access_advice, find_closed
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.storage.files import make_directory
 
 SIGNAL_EARLY_SECONDS = 60
 """How much earlier than asked Slurm may signal a job before its time limit."""
@@ -114,7 +115,8 @@ def check_directory(run: RunDirectory) -> None:
     if root.exists() and not root.is_dir():
         raise UsageError(f"{root} is a file; a run needs a directory.")
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        if not root.is_dir():
+            make_directory(root)
         content = sorted(name for name in os.listdir(root) if not name.startswith("."))
         if content and not (run.is_ours or run.state_file.is_file() or _has_checkpoint(run)):
             raise UsageError(

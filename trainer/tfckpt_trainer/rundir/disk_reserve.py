@@ -15,6 +15,7 @@ from typing import TypeVar
 from tfckpt_trainer.errors import NotWritableError
 from tfckpt_trainer.rundir.full_disk import DiskFullError, advice_to_free_space, is_full
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.storage.disk import disk
 from tfckpt_trainer.rundir.storage.files import write_atomic
 from tfckpt_trainer.sizes import size
 
@@ -50,7 +51,7 @@ def keep_reserve(run: RunDirectory) -> bool:
 def release_reserve(run: RunDirectory) -> bool:
     """Deletes the reserve; returns whether it existed."""
     try:
-        run.reserve.unlink()
+        disk().remove(run.reserve)
     except OSError:
         return False
     return True

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.rundir.storage.disk import disk
 from tfckpt_trainer.rundir.storage.files import open_plain, write_atomic
-from tfckpt_trainer.rundir.storage.parent_directory import open_below
 
 RECORD_SECONDS = 0.5
 """Interval at which the size of a growing log is recorded."""
@@ -107,7 +107,7 @@ class LogTimesRecorder:
             write_atomic(path, f"inode {facts.st_ino}\n{line}".encode(), durable=False)
             count = 1
         else:
-            descriptor = open_below(os.fspath(path), os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK)
+            descriptor = disk().open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK)
             with os.fdopen(descriptor, "ab") as file:
                 file.write(line.encode())
             count += 1

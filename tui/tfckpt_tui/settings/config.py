@@ -16,7 +16,7 @@ from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.errors import NotTrustedError, UsageError
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo
-from tfckpt_trainer.rundir.storage.files import write_atomic
+from tfckpt_trainer.rundir.storage.files import make_directory, write_atomic
 from tfckpt_trainer.rundir.storage.owners import require_owner
 from tfckpt_trainer.user_directories import NO_HOME, config_directory
 from tfckpt_tui.formats.checkpoint_columns import optional_columns
@@ -287,7 +287,8 @@ def write_settings(
             table.pop(name, None)
         else:
             table[name] = value
-    place.parent.mkdir(parents=True, exist_ok=True)
+    if not place.parent.is_dir():
+        make_directory(place.parent)
     # If the file is a symbolic link, as with dotfiles, it stays one.
     write_atomic(place.resolve(), tomlkit.dumps(document).encode())
     return place

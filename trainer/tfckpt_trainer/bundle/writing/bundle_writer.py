@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -30,6 +29,8 @@ from tfckpt_trainer.bundle.writing.table_builder import TableBuilder
 from tfckpt_trainer.errors import BundleError, RefusedError, UsageError
 from tfckpt_trainer.rundir.storage.files import (
     create_file,
+    delete_file,
+    delete_tree,
     make_directory,
     move,
     start_flush,
@@ -109,8 +110,8 @@ class BundleWriter:
                 file.close()
         if not self._is_committed:
             for path in self._placed:
-                path.unlink(missing_ok=True)
-            shutil.rmtree(self._temporary, ignore_errors=True)
+                delete_file(path)
+            self._remove_temporary()
 
     @property
     def names(self) -> frozenset[str]:
@@ -315,8 +316,12 @@ class BundleWriter:
         self._is_committed = True
         if durable:
             sync_directory(self._prefix.parent)
-        shutil.rmtree(self._temporary, ignore_errors=True)
+        self._remove_temporary()
         return (*places, index_path(self._prefix))
+
+    def _remove_temporary(self) -> None:
+        with suppress(OSError):
+            delete_tree(self._temporary)
 
     def _refuse_existing(self) -> None:
         start = f"{self._prefix.name}."

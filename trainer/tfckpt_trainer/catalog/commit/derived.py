@@ -37,10 +37,12 @@ from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.heartbeats.writer_marks import is_writer_gone, temporary_directory
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
+from tfckpt_trainer.rundir.storage.disk import disk
 from tfckpt_trainer.rundir.storage.documents import remove, store
 from tfckpt_trainer.rundir.storage.files import (
     create_directory,
     create_file,
+    delete_file,
     move,
     open_plain,
     sync_directory,
@@ -188,7 +190,7 @@ def _remove_leftovers(run: RunDirectory) -> None:
         if _is_leftover(run, name):
             for path in run.root.iterdir():
                 if path.name.startswith(f"{name}.") and owner_of(path.name) == name:
-                    path.unlink(missing_ok=True)
+                    delete_file(path)
             remove(run.record(name))
             _remove_worker_state(run, name)
         _remove_marked(place)
@@ -280,6 +282,6 @@ def _touching(directory: Path) -> Callable[[], None]:
         nonlocal touched_at
         if time.monotonic() - touched_at > _TOUCHED_SECONDS:
             touched_at = time.monotonic()
-            os.utime(directory)
+            disk().set_time(directory)
 
     return touch

@@ -24,7 +24,13 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, remove
-from tfckpt_trainer.rundir.storage.files import make_directory, sync_directory, sync_file
+from tfckpt_trainer.rundir.storage.files import (
+    create_file,
+    delete_file,
+    make_directory,
+    sync_directory,
+    sync_file,
+)
 
 
 @dataclass(frozen=True)
@@ -116,7 +122,9 @@ def _place(run: RunDirectory, record: CheckpointRecord, facts: FileFacts) -> Pat
 
 def _copy_file(target: Path, source: Path, facts: FileFacts) -> None:
     make_directory(target.parent)
-    shutil.copyfile(source, target)
+    delete_file(target)
+    with source.open("rb") as old, create_file(target) as new:
+        shutil.copyfileobj(old, new)
     sync_file(target)
     if target.stat().st_size != facts.size or _checksum(target) != facts.crc32c:
         raise DamagedFileError(f"{source} differs from what was saved")
@@ -132,7 +140,7 @@ def _checksum(path: Path) -> int:
 
 def _delete(fallback: RunDirectory, record: CheckpointRecord) -> None:
     # The index first: without it, nothing is a checkpoint.
-    index_path(fallback.root / record.name).unlink()
+    delete_file(index_path(fallback.root / record.name))
     for facts in record.files:
-        (fallback.root / facts.name).unlink(missing_ok=True)
+        delete_file(fallback.root / facts.name)
     remove(fallback.record(record.name))

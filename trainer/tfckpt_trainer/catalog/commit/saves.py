@@ -252,7 +252,7 @@ def _close(run: RunDirectory, name: str) -> str:
 def _remove_from_place(run: RunDirectory, record: CheckpointRecord) -> None:
     for facts in _data_files(record):
         if _has_size(run.root / facts.name, facts):
-            os.unlink(run.root / facts.name)
+            delete_file(run.root / facts.name)
     remove(run.record(record.name))
     sync_directory(run.root)
 

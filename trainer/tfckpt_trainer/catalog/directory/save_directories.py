@@ -14,7 +14,12 @@ from pathlib import Path
 
 from tfckpt_trainer.permissions import CONTROL
 from tfckpt_trainer.rundir.heartbeats.writer_marks import WRITER
-from tfckpt_trainer.rundir.storage.files import delete_file, delete_tree, list_directory
+from tfckpt_trainer.rundir.storage.files import (
+    delete_file,
+    delete_if_empty,
+    delete_tree,
+    list_directory,
+)
 
 TEMPORARY = "_temp"
 """What the name of the directory of parts ends with."""
@@ -111,8 +116,7 @@ def delete_what_is_of_save(directory: Path, name: str) -> None:
             delete_tree(Path(entry.path))
         elif is_written(entry):
             delete_file(Path(entry.path))
-    with suppress(OSError):
-        os.rmdir(directory)
+    delete_if_empty(directory)
 
 
 def is_of_worker(entry: os.DirEntry[str]) -> bool:
@@ -131,8 +135,7 @@ def delete_worker_state(directory: Path) -> None:
             delete_file(Path(entry.path))
         elif entry.is_dir(follow_symlinks=False) and _PARTS_OF_WORKER.fullmatch(entry.name):
             _delete_parts(Path(entry.path))
-    with suppress(OSError):
-        os.rmdir(directory)
+    delete_if_empty(directory)
 
 
 def is_of_unfinished_save(name: str) -> bool:
@@ -166,8 +169,7 @@ def delete_checkpoint_of_check(directory: Path) -> None:
             delete_file(Path(entry.path))
         elif entry.name == CONTROL and entry.is_dir(follow_symlinks=False):
             delete_tree(Path(entry.path))
-    with suppress(OSError):
-        os.rmdir(directory)
+    delete_if_empty(directory)
 
 
 def _delete_parts(directory: Path) -> None:
@@ -175,8 +177,7 @@ def _delete_parts(directory: Path) -> None:
     for entry in list_directory(directory):
         if _is_file(entry, _PART) or _is_file(entry, _UNCOMMITTED):
             delete_file(Path(entry.path))
-    with suppress(OSError):
-        os.rmdir(directory)
+    delete_if_empty(directory)
 
 
 def _mark_among(names: Iterable[str]) -> str:

@@ -16,7 +16,12 @@ from tfckpt_trainer.catalog.retention.matching import ManifestMatch
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint
-from tfckpt_trainer.rundir.storage.files import make_directory, move, sync_directory
+from tfckpt_trainer.rundir.storage.files import (
+    delete_if_empty,
+    make_directory,
+    move,
+    sync_directory,
+)
 
 _INDEX = ".index"
 
@@ -115,9 +120,7 @@ def bring_back(
 def remove_empty(directory: Path) -> None:
     """Removes a directory and its subdirectories, as far as they are empty."""
     for path, _, _ in os.walk(directory, topdown=False):
-        try:
-            os.rmdir(path)
-        except OSError:
+        if not delete_if_empty(Path(path)):
             # It has files that no prune moved there.
             return
 

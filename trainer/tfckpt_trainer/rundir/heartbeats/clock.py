@@ -19,9 +19,9 @@ from tfckpt_trainer.rundir.heartbeats.status_files import load_status
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
+from tfckpt_trainer.rundir.storage.disk import disk
 from tfckpt_trainer.rundir.storage.files import delete_file
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
-from tfckpt_trainer.rundir.storage.parent_directory import ParentDirectory, open_below
 from tfckpt_trainer.rundir.storage.server_facts import modification_time
 
 TOLERANCE_SECONDS = 2.0
@@ -124,7 +124,7 @@ def file_time(path: Path | str) -> float:
     Raises:
         OSError: The file cannot be read.
     """
-    descriptor = open_below(os.fspath(path), os.O_RDONLY | os.O_NONBLOCK)
+    descriptor = disk().open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         return modification_time(descriptor) / 1e9
     finally:
@@ -139,14 +139,12 @@ def file_system_time(run: RunDirectory) -> int:
     """
     probe = run.control / f".clock.{uuid4().hex}.tmp"
     try:
-        with ParentDirectory(probe) as parent:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-            descriptor = os.open(parent.name, flags, 0o600, dir_fd=parent.descriptor)
+        descriptor = disk().open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError:
         # A full disk takes no new file, but the time of an existing file can be updated.
         return _touch_lock(run)
     try:
-        os.utime(descriptor)
+        disk().set_time(descriptor)
         return modification_time(descriptor)
     finally:
         os.close(descriptor)
@@ -154,9 +152,9 @@ def file_system_time(run: RunDirectory) -> int:
 
 
 def _touch_lock(run: RunDirectory) -> int:
-    descriptor = open_below(os.fspath(run.trainer_lock), os.O_WRONLY)
+    descriptor = disk().open(run.trainer_lock, os.O_WRONLY)
     try:
-        os.utime(descriptor)
+        disk().set_time(descriptor)
         return modification_time(descriptor)
     finally:
         os.close(descriptor)

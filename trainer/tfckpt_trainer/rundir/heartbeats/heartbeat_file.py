@@ -16,10 +16,10 @@ from typing import Generic
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.heartbeats.clock import StatusT
 from tfckpt_trainer.rundir.heartbeats.status_files import load_status, store_status
+from tfckpt_trainer.rundir.storage.disk import disk
 from tfckpt_trainer.rundir.storage.documents import encode
 from tfckpt_trainer.rundir.storage.files import write_atomic
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
-from tfckpt_trainer.rundir.storage.parent_directory import open_below
 
 FIRST_CHECK_BEATS = 3
 CHECK_BEATS = 20
@@ -80,10 +80,10 @@ class HeartbeatFile(Generic[StatusT]):
         if self._descriptor is None or len(data) > self._size:
             return False
         try:
-            if os.pwrite(self._descriptor, data.ljust(self._size), 0) < self._size:
+            if disk().write(self._descriptor, data.ljust(self._size), 0) < self._size:
                 return False
             # A client of NFS would keep it for half a minute.
-            os.fsync(self._descriptor)
+            disk().flush(self._descriptor)
         except OSError as error:
             return error.errno in _CANNOT_FLUSH
         return True
@@ -102,7 +102,7 @@ class HeartbeatFile(Generic[StatusT]):
             self._left = FIRST_CHECK_BEATS
 
     def _open(self) -> None:
-        self._descriptor = open_below(os.fspath(self._path), os.O_WRONLY)
+        self._descriptor = disk().open(self._path, os.O_WRONLY)
 
     def _check(self, own: StatusT) -> None:
         """Opens the file anew, and reads who wrote it last.

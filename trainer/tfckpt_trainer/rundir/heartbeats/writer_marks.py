@@ -15,7 +15,13 @@ from pathlib import Path
 
 from tfckpt_trainer.rundir.heartbeats.health import process_lives
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_namespace
-from tfckpt_trainer.rundir.storage.files import create_directory, delete_file, delete_tree
+from tfckpt_trainer.rundir.storage.files import (
+    create_directory,
+    create_file,
+    delete_file,
+    delete_if_empty,
+    delete_tree,
+)
 
 _LONGEST_NAME = 60
 """Characters of a name that a temporary name begins with; file systems allow 255 bytes."""
@@ -43,7 +49,7 @@ def mark_as_own(directory: Path) -> None:
     Raises:
         OSError: It cannot be made, or exists.
     """
-    (directory / f"{WRITER}{own_mark()}").touch(exist_ok=False)
+    create_file(directory / f"{WRITER}{own_mark()}").close()
 
 
 def is_writer_gone(mark: str) -> bool | None:
@@ -73,8 +79,7 @@ def remove_leftovers(directory: Path) -> None:
         if not path.is_dir() or (path / f"{WRITER}{parts[1]}").exists():
             remove_temporary(path)
         else:
-            with suppress(OSError):
-                path.rmdir()
+            delete_if_empty(path)
 
 
 def remove_temporary(path: Path) -> None:
@@ -103,10 +108,7 @@ def temporary_directory(path: Path, *, is_private: bool = False) -> Iterator[Pat
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(temporary))
     # An interrupt may come as soon as it is made.
     try:
-        if is_private:
-            os.mkdir(temporary, 0o700)
-        else:
-            create_directory(temporary)
+        create_directory(temporary, is_private=is_private)
         mark_as_own(temporary)
         yield temporary
     finally:

@@ -14,14 +14,13 @@ from uuid import uuid4
 
 from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.errors import DamagedFileError, RefusedError
-from tfckpt_trainer.permissions import is_closed
+from tfckpt_trainer.rundir.storage.disk import disk
 from tfckpt_trainer.rundir.storage.owners import require_owner, user_name
 from tfckpt_trainer.rundir.storage.parent_directory import (
     LinkedDirectoryError,
     LinkedFileError,
     ParentDirectory,
     link_words,
-    open_below,
 )
 from tfckpt_trainer.rundir.storage.server_facts import ask_server
 
@@ -74,27 +73,24 @@ def write_atomic(
         # The name of the file may leave no room for more in a name of 255 bytes.
         start = os.fsdecode(os.fsencode(path.name)[:200])
         temporary = path.with_name(f".{start}.{uuid4().hex}.tmp")
-    with ParentDirectory(path) as parent:
-        new = temporary if parent.descriptor is None else temporary.name
-        try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-            mode = 0o600 if is_private else 0o644
-            descriptor = os.open(new, flags, mode, dir_fd=parent.descriptor)
-            with os.fdopen(descriptor, "wb") as file:
-                if not is_private:
-                    share(descriptor, path.parent)
-                file.write(data)
-                if durable:
-                    file.flush()
-                    os.fsync(file.fileno())
-            os.replace(new, parent.name, src_dir_fd=parent.descriptor, dst_dir_fd=parent.descriptor)
-        except BaseException as error:
-            with suppress(FileNotFoundError):
-                os.unlink(new, dir_fd=parent.descriptor)
-            if isinstance(error, OSError):
-                # Nobody else knows the temporary file, and a full disk names none.
-                error.filename, error.filename2 = str(path), None
-            raise
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        descriptor = disk().open(temporary, flags, 0o600 if is_private else 0o644)
+        with os.fdopen(descriptor, "wb") as file:
+            if not is_private:
+                share(descriptor, path.parent)
+            file.write(data)
+            if durable:
+                file.flush()
+                disk().flush(descriptor)
+        disk().rename(temporary, path)
+    except BaseException as error:
+        with suppress(OSError):
+            delete_file(temporary)
+        if isinstance(error, OSError) and not isinstance(error, LinkedDirectoryError):
+            # Nobody else knows the temporary file, and a full disk names none.
+            error.filename, error.filename2 = str(path), None
+        raise
     if durable:
         sync_directory(path.parent)
 
@@ -126,7 +122,7 @@ def overwrite(path: Path, data: bytes) -> None:
         if len(data) > max(facts.st_size, 512 * facts.st_blocks):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         padded = data.ljust(facts.st_size)
-        if os.pwrite(descriptor, padded, 0) < len(padded):
+        if disk().write(descriptor, padded, 0) < len(padded):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
     finally:
         os.close(descriptor)
@@ -150,14 +146,7 @@ def rename(source: Path, target: Path) -> None:
     Raises:
         OSError: The rename failed.
     """
-    with ParentDirectory(source) as old, ParentDirectory(target) as new:
-        try:
-            os.replace(old.name, new.name, src_dir_fd=old.descriptor, dst_dir_fd=new.descriptor)
-        except OSError as error:
-            error.filename, error.filename2 = str(source), str(target)
-            if isinstance(error, PermissionError) and is_closed(target.parent):
-                error.filename = str(target)
-            raise
+    disk().rename(source, target)
 
 
 def delete_file(path: Path) -> None:
@@ -166,8 +155,8 @@ def delete_file(path: Path) -> None:
     Raises:
         OSError: It cannot be deleted.
     """
-    with suppress(FileNotFoundError), ParentDirectory(path) as parent:
-        os.unlink(parent.name, dir_fd=parent.descriptor)
+    with suppress(FileNotFoundError):
+        disk().remove(path)
 
 
 def delete_tree(directory: Path) -> None:
@@ -176,16 +165,16 @@ def delete_tree(directory: Path) -> None:
     Raises:
         OSError: It does not exist, is a link, or cannot be deleted.
     """
-    # Imported here: with it come modules for compression, which readers do not need.
-    import shutil
+    disk().remove_tree(directory)
 
-    with ParentDirectory(directory) as parent:
-        try:
-            shutil.rmtree(parent.name, dir_fd=parent.descriptor)
-        except OSError as error:
-            # Of a file in it, the error has the last name alone.
-            error.filename = str(directory)
-            raise
+
+def delete_if_empty(directory: Path) -> bool:
+    """Deletes a directory that has no entries; returns whether it did."""
+    try:
+        disk().remove_directory(directory)
+    except OSError:
+        return False
+    return True
 
 
 def facts_of(path: Path) -> os.stat_result | None:
@@ -195,8 +184,7 @@ def facts_of(path: Path) -> os.stat_result | None:
         OSError: It cannot be looked at, or a directory at or below `.tfckpt` is a link.
     """
     try:
-        with ParentDirectory(path) as parent:
-            return os.stat(parent.name, dir_fd=parent.descriptor, follow_symlinks=False)
+        return disk().facts(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
@@ -236,8 +224,7 @@ def open_directory(directory: Path | str) -> int:
     Raises:
         OSError: It cannot be opened, or it or one above it is a link at or below `.tfckpt`.
     """
-    with ParentDirectory(f"{os.fspath(directory)}/.") as place:
-        return os.open(place.name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=place.descriptor)
+    return disk().open(f"{os.fspath(directory)}/.", os.O_RDONLY | os.O_DIRECTORY)
 
 
 def list_directory(directory: Path | str) -> list[os.DirEntry[str]]:
@@ -246,25 +233,23 @@ def list_directory(directory: Path | str) -> list[os.DirEntry[str]]:
     Below `.tfckpt` no link is followed: what is behind one does not exist.
     """
     try:
-        # Entries by a descriptor would have no path.
-        with ParentDirectory(f"{os.fspath(directory)}/."), os.scandir(directory) as entries:
-            return list(entries)
+        return disk().entries(directory)
     except (FileNotFoundError, NotADirectoryError, LinkedDirectoryError):
         return []
 
 
 def _flush(descriptor: int, path: Path) -> None:
     try:
-        os.fsync(descriptor)
+        disk().flush(descriptor)
     except OSError as error:
         raise NotFlushedError(error.errno, error.strerror, str(path)) from error
 
 
 def sync_file(path: Path) -> None:
     """Flushes the content of the regular file `path` to disk."""
-    descriptor = open_below(os.fspath(path), os.O_RDONLY)
+    descriptor = disk().open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        disk().flush(descriptor)
     finally:
         os.close(descriptor)
 
@@ -305,7 +290,7 @@ def open_descriptor(path: Path | str) -> tuple[int, os.stat_result]:
 def _open_itself(path: Path | str, flags: int) -> int:
     """Opens `path` without following a symbolic link or waiting for a pipe."""
     try:
-        return open_below(os.fspath(path), flags | os.O_NONBLOCK)
+        return disk().open(path, flags | os.O_NONBLOCK)
     except LinkedDirectoryError as error:
         raise DamagedFileError(link_words(error.filename)) from error
     except OSError as error:
@@ -395,7 +380,7 @@ def append_line(path: Path, line: bytes, *, durable: bool = True) -> None:
         if size and os.pread(descriptor, 1, size - 1) != b"\n":
             # An earlier write was incomplete; this line must not become a part of it.
             data = b"\n" + data
-        if os.write(descriptor, data) < len(data):
+        if disk().write(descriptor, data) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         if durable:
             _flush(descriptor, path)
@@ -440,20 +425,19 @@ def _open_or_create(path: Path, flags: int, mode: int, most: int) -> int:
         mode: The permissions of a new file in a directory that nobody shares.
         most: The permissions of others to give at most where they share it.
     """
-    flags |= os.O_NOFOLLOW
-    with ParentDirectory(path) as parent:
-        try:
-            return os.open(parent.name, flags, dir_fd=parent.descriptor)
-        except FileNotFoundError:
-            flags |= os.O_CREAT
-            descriptor = os.open(parent.name, flags, mode, dir_fd=parent.descriptor)
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                raise LinkedFileError(str(path)) from None
-            # A socket, or a pipe that nobody reads.
-            if error.errno == errno.ENXIO:
-                raise IrregularFileError(str(path)) from None
-            raise
+    try:
+        return disk().open(path, flags)
+    except FileNotFoundError:
+        descriptor = disk().open(path, flags | os.O_CREAT, mode)
+    except LinkedDirectoryError:
+        raise
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise LinkedFileError(str(path)) from None
+        # A socket, or a pipe that nobody reads.
+        if error.errno == errno.ENXIO:
+            raise IrregularFileError(str(path)) from None
+        raise
     share(descriptor, path.parent, most)
     return descriptor
 
@@ -469,7 +453,7 @@ def _separate(path: Path, facts: os.stat_result) -> None:
         with open_plain(path) as old, create_file(temporary) as new:
             while data := old.read(RECORD_LIMIT):
                 new.write(data)
-            os.fchmod(new.fileno(), stat.S_IMODE(facts.st_mode))
+            disk().set_mode(new.fileno(), stat.S_IMODE(facts.st_mode))
         rename(temporary, path)
     except BaseException:
         delete_file(temporary)
@@ -506,7 +490,7 @@ def open_lock(path: Path) -> int:
     if closed != mode:
         # Of an earlier release. Only its owner can close it.
         with suppress(PermissionError):
-            os.fchmod(descriptor, closed)
+            disk().set_mode(descriptor, closed)
     return descriptor
 
 
@@ -547,8 +531,7 @@ def create_file(path: Path, buffering: int = -1) -> BinaryIO:
 
 
 def _create(path: str, flags: int) -> int:
-    with ParentDirectory(path) as parent:
-        descriptor = os.open(parent.name, flags | os.O_NOFOLLOW, 0o666, dir_fd=parent.descriptor)
+    descriptor = disk().open(path, flags, 0o666)
     share(descriptor, Path(path).parent)
     return descriptor
 
@@ -587,7 +570,7 @@ def share(descriptor: int, directory: Path, most: int = _REPLACED) -> None:
     if place.st_mode & stat.S_IWGRP and place.st_gid == facts.st_gid and given != facts.st_mode:
         # Another process may have created it meanwhile, as another user.
         with suppress(PermissionError):
-            os.fchmod(descriptor, stat.S_IMODE(given))
+            disk().set_mode(descriptor, stat.S_IMODE(given))
 
 
 def share_file(path: Path) -> None:
@@ -646,16 +629,21 @@ def _make_levels(path: Path) -> None:
         create_directory(path)
 
 
-def create_directory(path: Path) -> None:
+def create_directory(path: Path, *, is_private: bool = False) -> None:
     """Creates a directory, which those who share its parent directory share.
+
+    Args:
+        path: The directory.
+        is_private: Whether only its owner may use it.
 
     Raises:
         FileExistsError: It exists.
         OSError: It cannot be created.
     """
-    with ParentDirectory(path) as parent:
-        os.mkdir(parent.name, dir_fd=parent.descriptor)
-        descriptor = os.open(parent.name, _DIRECTORY_FLAGS, dir_fd=parent.descriptor)
+    disk().make_directory(path, 0o700 if is_private else 0o777)
+    if is_private:
+        return
+    descriptor = disk().open(path, _DIRECTORY_FLAGS)
     try:
         share(descriptor, path.parent, _DIRECTORY)
     finally:

@@ -17,6 +17,7 @@ from tfckpt_trainer.bundle.state_file import (
 )
 from tfckpt_trainer.errors import BundleError, DamagedFileError, RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
+from tfckpt_trainer.rundir.storage.files import write_atomic
 from tfckpt_trainer.rundir.storage.scratch_directory import scratch_directory
 from tfckpt_tui.services.copying.destination import Destination
 
@@ -126,7 +127,7 @@ def _read_tensors(destination: Destination, name: str) -> _Tensors | None:
         return None
     with scratch_directory("tfckpt-") as directory:
         prefix = directory / "newest"
-        index_path(prefix).write_bytes(data)
+        write_atomic(index_path(prefix), data, durable=False)
         return _tensors(read_index(prefix))
 
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,10 +21,12 @@ from tfckpt_trainer.rundir.heartbeats.liveness import find_other_trainer
 from tfckpt_trainer.rundir.heartbeats.writer_marks import remove_leftovers, temporary_path
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.storage.disk import disk
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_trainer.rundir.storage.files import (
     create_lock,
     delete_file,
+    delete_if_empty,
     facts_of,
     make_directory,
     move,
@@ -124,7 +126,7 @@ class LocalDestination:
                     offset += len(data)
                     on_sent(done + offset)
                 part.flush()
-                os.fsync(part.fileno())
+                disk().flush(part.fileno())
             done += file.size
 
     def remove(self, paths: Sequence[str]) -> None:
@@ -138,7 +140,7 @@ class LocalDestination:
             for old, new, modified_at in moves:
                 target = self._root / new
                 _make_directories(target.parent)
-                os.utime(self._root / old, (modified_at, modified_at))
+                disk().set_time(self._root / old, modified_at)
                 if new == moves[-1][1]:
                     self._flush({Path(path).parent for step in moves for path in step[:2]})
                 try:
@@ -147,8 +149,7 @@ class LocalDestination:
                     raise RefusedError(f"{target} exists; it was not replaced.") from None
             self._flush({Path(moves[-1][0]).parent, Path(moves[-1][1]).parent})
             for directory in emptied_by(moves, staging):
-                with suppress(OSError):
-                    (self._root / directory).rmdir()
+                delete_if_empty(self._root / directory)
 
     def read(self, path: str) -> bytes | None:
         """Returns the content of a small file; None if there is none."""

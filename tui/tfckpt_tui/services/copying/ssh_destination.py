@@ -13,6 +13,7 @@ from tfckpt_trainer.errors import DamagedFileError, TfckptError
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import decode
+from tfckpt_trainer.rundir.storage.files import create_file, make_directory
 from tfckpt_trainer.rundir.storage.scratch_directory import scratch_directory
 from tfckpt_trainer.user_directories import state_directory
 from tfckpt_tui.services.copying import remote_scripts as scripts
@@ -140,11 +141,11 @@ class SshDestination:
         with scratch_directory("tfckpt-") as directory:
             for file, path in files:
                 place = directory / path
-                place.parent.mkdir(parents=True, exist_ok=True)
+                make_directory(place.parent)
                 if file.open_path is not None:
                     place.symlink_to(file.open_path)
                 else:
-                    with place.open("wb") as target:
+                    with create_file(place) as target:
                         target.writelines(file.chunks())
             yield from self._connection.rsync(directory, base, *options)
 
@@ -157,7 +158,8 @@ class SshDestination:
         if place is None:
             return
         try:
-            place.mkdir(parents=True, exist_ok=True)
+            if not place.is_dir():
+                make_directory(place)
         except OSError:
             # The names at the destination are safe without this lock too.
             return

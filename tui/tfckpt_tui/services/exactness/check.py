@@ -21,6 +21,7 @@ from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.event_log import Tail
 from tfckpt_trainer.rundir.records.check import CHECK_VARIABLE, CheckedStep, CheckOrder, Pass
 from tfckpt_trainer.rundir.records.exactness import merge_exactness
+from tfckpt_trainer.rundir.storage.files import create_directory
 from tfckpt_tui.services.exactness.scratch_run import GRACE_SECONDS, ScratchRun, scratch_run
 
 WARM_UP_STEPS = 3
@@ -155,7 +156,7 @@ def run_check(
         order = CheckOrder(
             directory=str(scratch.directory / "trace"), warm_up=WARM_UP_STEPS, steps=options.steps
         )
-        Path(order.directory).mkdir()
+        create_directory(Path(order.directory))
         on_progress("starting the script")
         _run_once(scratch, options, order, on_progress, look)
         on_progress("starting again, from the checkpoint")

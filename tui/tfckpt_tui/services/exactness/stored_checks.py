@@ -23,6 +23,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.exactness import CheckSummary
 from tfckpt_trainer.rundir.records.run import RunInfo, ScriptCommand
 from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store
+from tfckpt_trainer.rundir.storage.files import make_directory
 from tfckpt_trainer.user_directories import state_directory
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ def store_check(result: CheckResult, processes: int, difference: str) -> Path | 
     path = _file(options, processes, result.run_directory)
     if path is None:
         return None
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.parent.is_dir():
+        make_directory(path.parent)
     store(
         path,
         StoredCheck(

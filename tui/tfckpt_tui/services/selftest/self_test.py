@@ -19,6 +19,7 @@ from tfckpt_trainer.rundir.records.selftest import (
     steps_file,
 )
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
+from tfckpt_trainer.rundir.storage.files import create_directory, make_directory
 from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_tui.formats import units
 from tfckpt_tui.reports.checking import Outcome, Row
@@ -156,7 +157,7 @@ def _train(
 ) -> TrainingEvidence:
     """Runs the training that measures and loses a worker."""
     directory = scratch.directory / "record"
-    directory.mkdir()
+    create_directory(directory)
     launched = LaunchOptions(
         run_directory=str(scratch.run.root),
         command=(*options.command, "--record", str(directory)),
@@ -214,7 +215,7 @@ def _environment(scratch: ScratchRun) -> tuple[tuple[str, str], ...]:
     names = {"TMPDIR": "temporary", "KERAS_HOME": "keras"}
     paths = {name: scratch.directory / word for name, word in names.items()}
     for path in paths.values():
-        path.mkdir(exist_ok=True)
+        make_directory(path)
     return tuple((name, str(path)) for name, path in paths.items())
 
 

@@ -6,7 +6,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,7 +38,7 @@ from tfckpt_trainer.catalog.directory.resumed_state import step_counter
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
-from tfckpt_trainer.rundir.storage.files import make_directory
+from tfckpt_trainer.rundir.storage.files import delete_if_empty, make_directory
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_trainer.user_directories import expand_user
 from tfckpt_tui.services.checkpoints.inspect import Inspection, errors_by_path
@@ -340,7 +340,7 @@ def _new_checkpoint(directory: Path, name: str, source: Path) -> Iterator[RunDir
             make_directory(root)
             yield RunDirectory(root)
     except BaseException:
-        with suppress(OSError):
-            for place in made:
-                place.rmdir()
+        for place in made:
+            if not delete_if_empty(place):
+                break
         raise

@@ -12,6 +12,7 @@ from tfckpt_trainer.priority import lower_priority
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
+from tfckpt_trainer.rundir.storage.files import delete_file
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import SaveOutcome, SaveVote
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
@@ -98,7 +99,7 @@ class BackgroundSave:
             with suppress(OSError):
                 # Remaining files do no harm; the next save removes them.
                 for path in self._vote_files:
-                    path.unlink(missing_ok=True)
+                    delete_file(path)
             return
         try:
             store(self._vote_files[self._group.index], vote)
