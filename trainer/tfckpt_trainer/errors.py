@@ -84,6 +84,10 @@ class NoTrainerError(TfckptError):
     exit_code = ExitCode.NO_TRAINER
 
 
+class NothingRunsError(NoTrainerError):
+    """No trainer responds, no process of the run lives, and no batch job waits."""
+
+
 class RefusedError(TfckptError):
     """The request is valid, but carrying it out is not safe."""
 

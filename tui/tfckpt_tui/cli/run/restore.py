@@ -6,7 +6,7 @@ import shlex
 
 import click
 
-from tfckpt_trainer.errors import NoTrainerError
+from tfckpt_trainer.errors import NothingRunsError, NoTrainerError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import RestoreArguments
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
@@ -16,7 +16,7 @@ from tfckpt_tui.cli.output import print_json, print_line, print_message, print_w
 from tfckpt_tui.cli.run.control import send, waiting
 from tfckpt_tui.formats.hyperparameters import parse_assignments
 from tfckpt_tui.reports.control import CommandReport, NextStartReport
-from tfckpt_tui.services.control.request import FrontEnd, NothingRunsError, require_trainer
+from tfckpt_tui.services.control.request import FrontEnd, require_trainer
 from tfckpt_tui.services.control.restore import (
     ChosenStart,
     choose_start,

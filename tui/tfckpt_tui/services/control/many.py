@@ -17,7 +17,13 @@ from tfckpt_trainer.catalog.retention.plan import plan
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.scan.order import find_order_doubt
 from tfckpt_trainer.counts import few_of
-from tfckpt_trainer.errors import NoTrainerError, RefusedError, TfckptError, describe_error
+from tfckpt_trainer.errors import (
+    NothingRunsError,
+    NoTrainerError,
+    RefusedError,
+    TfckptError,
+    describe_error,
+)
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import (
@@ -40,7 +46,7 @@ from tfckpt_tui.services.control.force_stop import (
 )
 from tfckpt_tui.services.control.job_control import cancel_waiting_job, find_waiting_job
 from tfckpt_tui.services.control.prune import ForeignTrainerError, prune, pruned_words
-from tfckpt_tui.services.control.request import FrontEnd, NothingRunsError, ask, require_trainer
+from tfckpt_tui.services.control.request import FrontEnd, ask, require_trainer
 from tfckpt_tui.services.control.trainer_presence import detect_trainer
 from tfckpt_tui.services.runs.account import RunAccount
 from tfckpt_tui.services.runs.brief_reading import brief_account, read_info

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from tfckpt_trainer.advice import Advice, command_or_key
-from tfckpt_trainer.errors import NoTrainerError, RefusedError, TfckptError
+from tfckpt_trainer.errors import NothingRunsError, NoTrainerError, RefusedError, TfckptError
 from tfckpt_trainer.rundir.command_queue import CommandQueue, requester
 from tfckpt_trainer.rundir.disk_reserve import begin_change
 from tfckpt_trainer.rundir.event_log import note_event
@@ -37,10 +37,6 @@ _FOLLOW_SECONDS = 3600.0
 _FOLLOW_POLL_SECONDS = 1.0
 
 OnChange = Callable[[Command], None]
-
-
-class NothingRunsError(NoTrainerError):
-    """No trainer responds, no process of the run lives, and no batch job waits."""
 
 
 class FrontEnd(StrEnum):
