@@ -9,8 +9,8 @@ import pytest
 from documentation import DOCS, ROOT
 from tfckpt_trainer.cluster.indexed_job import DEFAULT_PORT
 from tfckpt_trainer.errors import ExitCode
-from tfckpt_trainer.exit_statuses import ExitStatuses
 from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.scripts.exit_statuses import ExitStatuses
 
 PAGE = " ".join((DOCS / "how-to" / "any-launcher.md").read_text().split())
 

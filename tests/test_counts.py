@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tfckpt_trainer
 import tfckpt_tui
-from tfckpt_trainer.counts import all_are, all_of, count, few_of, first_lines, join_names
+from tfckpt_trainer.words.counts import all_are, all_of, count, few_of, first_lines, join_names
 
 OWN_PLURAL = re.compile(r"""["']s["']\s+if\b|\belse\s+["']s["']|["']1 \w+["'] if\b""")
 """A plural that is formed where a message is written, instead of by `count`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.exit_statuses import ExitStatuses, choose_statuses, exit_words
+from tfckpt_trainer.scripts.exit_statuses import ExitStatuses, choose_statuses, exit_words
 
 
 @pytest.mark.parametrize(

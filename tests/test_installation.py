@@ -14,7 +14,7 @@ import yaml
 from documentation import ROOT, load_tool
 from requirements import needs
 from tensorflow_processes import run_with_tensorflow
-from tfckpt_trainer import user_directories
+from tfckpt_trainer.machine import user_directories
 
 IMPORT_ALL = """
 import importlib, pkgutil, tfckpt_trainer, tfckpt_tui

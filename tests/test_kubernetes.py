@@ -13,7 +13,7 @@ from documentation import DOCS, ROOT
 from requirements import require
 from tfckpt_trainer.cluster.indexed_job import DEFAULT_PORT, cluster_of_indexed_job
 from tfckpt_trainer.errors import ExitCode
-from tfckpt_trainer.exit_statuses import choose_statuses
+from tfckpt_trainer.scripts.exit_statuses import choose_statuses
 
 require("kubernetes-validate")
 

@@ -9,7 +9,7 @@ import pytest
 
 from accounts import ALICE, acting_as
 from requirements import needs
-from tfckpt_trainer.priority import lower_priority
+from tfckpt_trainer.machine.priority import lower_priority
 
 
 @needs("root")

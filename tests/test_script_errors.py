@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfckpt_trainer.script_errors import (
+from tfckpt_trainer.scripts.script_errors import (
     LONGEST_MESSAGE,
     describe_script_error,
     find_crash_line,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from requirements import require
-from tfckpt_trainer import user_directories
+from tfckpt_trainer.machine import user_directories
 
 WITHOUT_USER = 4242
 """A user id that has no entry in the password file."""

@@ -39,8 +39,8 @@ from functools import partial
 from scripts.figures import COLLECTED, report
 from scripts.machine import on_quiet_machine
 
-from tfckpt_trainer.counts import count as counted
 from tfckpt_trainer.launch.processes.cluster import free_ports
+from tfckpt_trainer.words.counts import count as counted
 
 BLOCK_SECONDS = 0.5
 """How long the steps of one block take together."""

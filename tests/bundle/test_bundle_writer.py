@@ -19,9 +19,9 @@ from tfckpt_trainer.bundle.tensors import read_strings, read_tensor_bytes
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.bundle.writing import bundle_writer
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
-from tfckpt_trainer.clean_text import is_utf8
 from tfckpt_trainer.errors import BundleError, RefusedError, UsageError
 from tfckpt_trainer.rundir.storage.files import start_flush
+from tfckpt_trainer.words.clean_text import is_utf8
 from weekly import tries
 
 KEYS = st.text(min_size=1, max_size=40).filter(lambda name: name[0] != "\0" and is_utf8(name))

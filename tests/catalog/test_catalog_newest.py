@@ -27,9 +27,9 @@ from tfckpt_trainer.catalog.directory.remembered_listing import (
     remember_newest,
 )
 from tfckpt_trainer.catalog.scan.newest import MOST_LINES, scan_newest
+from tfckpt_trainer.machine.user_directories import cached_path
 from tfckpt_trainer.rundir.storage import files
 from tfckpt_trainer.rundir.storage.documents import load, store
-from tfckpt_trainer.user_directories import cached_path
 
 COUNT = 3
 

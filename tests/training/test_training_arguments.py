@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.script_errors import describe_script_error
+from tfckpt_trainer.scripts.script_errors import describe_script_error
 
 pytestmark = pytest.mark.tensorflow
 

@@ -18,7 +18,6 @@ from rundir_factory import RunFactory
 
 import tfckpt_trainer
 import tfckpt_tui
-from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.catalog.directory.pins import set_pins
 from tfckpt_trainer.catalog.retention.plan import plan_of_names
 from tfckpt_trainer.catalog.scan.alerts import find_alerts, missing_directory_alert
@@ -43,6 +42,7 @@ from tfckpt_trainer.rundir.records.worker import (
     SaveStatus,
     WorkerStatus,
 )
+from tfckpt_trainer.words.advice import Advice, command_or_key
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.services.checkpoints.verify import Verifier

@@ -25,7 +25,7 @@ from requirements import needs
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.errors import NotWritableError, describe_error
 from tfckpt_trainer.launch.processes.lock import is_lock_held, take_lock
-from tfckpt_trainer.permissions import access_advice
+from tfckpt_trainer.machine.permissions import access_advice
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.records.command import CommandKind

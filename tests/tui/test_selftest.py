@@ -19,6 +19,7 @@ from json_reference import check as check_json
 
 from command_running import BINARY, Tool
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified
+from tfckpt_trainer.cluster.strategy_names import StrategyName
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.exactness.step_differences import StepDifference, What
 from tfckpt_trainer.rundir.records.check import Pass
@@ -35,7 +36,6 @@ from tfckpt_trainer.rundir.records.selftest import (
     StepCost,
     WorkerDevices,
 )
-from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_tui.reports.checking import SelfTestReport
 from tfckpt_tui.services.exactness import scratch_run
 from tfckpt_tui.services.exactness.check import CheckOptions, CheckResult, Repetition

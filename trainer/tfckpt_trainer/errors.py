@@ -8,8 +8,8 @@ from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
 
-from tfckpt_trainer.advice import Advice, KeyOf, only_command
-from tfckpt_trainer.permissions import access_advice, advice_about, find_closed, is_path
+from tfckpt_trainer.machine.permissions import access_advice, advice_about, find_closed, is_path
+from tfckpt_trainer.words.advice import Advice, KeyOf, only_command
 
 
 class ExitCode(IntEnum):

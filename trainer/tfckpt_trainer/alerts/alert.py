@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from tfckpt_trainer.clean_text import clean
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
+from tfckpt_trainer.words.clean_text import clean
 
 ALERT_KINDS = frozenset(
     {

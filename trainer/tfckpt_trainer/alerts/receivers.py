@@ -14,8 +14,8 @@ from typing import Protocol
 
 from tfckpt_trainer.alerts.alert import AlertMessage, json_body
 from tfckpt_trainer.alerts.delivery import Delivery
-from tfckpt_trainer.exit_statuses import exit_words
 from tfckpt_trainer.rundir.run_config import AlertSettings, CommandSettings
+from tfckpt_trainer.scripts.exit_statuses import exit_words
 
 
 class Receiver(Protocol):

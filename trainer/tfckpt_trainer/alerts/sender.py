@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from tfckpt_trainer.alerts.alert import ALERT_KINDS, BY_ALERTS, AlertMessage, make_alert
 from tfckpt_trainer.alerts.delivery import Delivery
 from tfckpt_trainer.alerts.receivers import Receiver, make_receivers
-from tfckpt_trainer.counts import count, noun
 from tfckpt_trainer.errors import UsageError, describe_error
 from tfckpt_trainer.rundir.event_log import Tail, note_event
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.run_config import read_run_config
+from tfckpt_trainer.words.counts import count, noun
 
 MOST_WAITING = 100
 """Alerts that wait for one receiver; further ones are dropped."""

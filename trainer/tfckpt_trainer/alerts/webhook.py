@@ -18,9 +18,9 @@ from urllib.request import getproxies, proxy_bypass
 
 from tfckpt_trainer.alerts.alert import AlertMessage, json_body, slack_body
 from tfckpt_trainer.alerts.delivery import Delivery
-from tfckpt_trainer.clean_text import clean
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.run_config import WebhookSettings, why_refused
+from tfckpt_trainer.words.clean_text import clean
 
 FIRST_PAUSE_SECONDS = 1.0
 """Pause before the first retry; it doubles with each further one."""

@@ -20,8 +20,8 @@ from tfckpt_trainer.bundle.index import Index, TensorEntry, index_path, shard_pa
 from tfckpt_trainer.bundle.links import check_fetched, stat_inside
 from tfckpt_trainer.bundle.object_graph import KEY, read_object_graph
 from tfckpt_trainer.bundle.slices import WHOLE, Slice
-from tfckpt_trainer.clean_text import is_utf8
 from tfckpt_trainer.errors import BundleError
+from tfckpt_trainer.words.clean_text import is_utf8
 
 UNREADABLE, UNSUPPORTED = "unreadable", "unsupported"
 

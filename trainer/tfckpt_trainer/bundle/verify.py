@@ -33,7 +33,7 @@ from tfckpt_trainer.bundle.structure import (
 from tfckpt_trainer.bundle.table import IndexTable
 from tfckpt_trainer.bundle.tensor_checksums import compute_checksum
 from tfckpt_trainer.errors import BundleError, UnsupportedBundleError
-from tfckpt_trainer.priority import lower_priority
+from tfckpt_trainer.machine.priority import lower_priority
 
 Progress = Callable[[int, int], None]
 

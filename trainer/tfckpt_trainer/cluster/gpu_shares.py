@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from tfckpt_trainer.cluster.tasks import Task
-from tfckpt_trainer.counts import count, noun
+from tfckpt_trainer.words.counts import count, noun
 
 NO_GPUS = "-1"
 """Value of `CUDA_VISIBLE_DEVICES` that hides all GPUs."""

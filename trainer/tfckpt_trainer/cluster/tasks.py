@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from tfckpt_trainer.counts import count
+from tfckpt_trainer.words.counts import count
 
 
 class Task(msgspec.Struct, frozen=True):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tfckpt_trainer.counts import count
 from tfckpt_trainer.exactness.step_differences import StepDifference, What
 from tfckpt_trainer.rundir.records.check import CheckFacts, Pass, StateKind
+from tfckpt_trainer.words.counts import count
 
 SHOWN_VALUES = 3
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.rundir.records.check import CheckedStep, CheckFacts, Pass, StateKind
+from tfckpt_trainer.words.counts import few_of
 
 SHOWN_OTHERS = 3
 

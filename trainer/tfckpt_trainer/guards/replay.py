@@ -9,7 +9,6 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from tfckpt_trainer.counts import count
 from tfckpt_trainer.guards.actions import GoBack
 from tfckpt_trainer.guards.conditions import (
     DiskFull,
@@ -23,6 +22,7 @@ from tfckpt_trainer.guards.trial import why_unseen
 from tfckpt_trainer.guards.watch import Firing, GuardWatch
 from tfckpt_trainer.rundir.paths import parse_checkpoint_name
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
+from tfckpt_trainer.words.counts import count
 
 _BEGINS = frozenset({EventKind.START, EventKind.RESTORE})
 """Kinds of events with the step from which training goes on."""

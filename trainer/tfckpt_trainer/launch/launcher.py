@@ -8,7 +8,6 @@ import sys
 import time
 from pathlib import Path
 
-from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.code_version import code_directory, read_code_version
 from tfckpt_trainer.errors import LaunchError
 from tfckpt_trainer.launch.options import LaunchOptions
@@ -32,6 +31,7 @@ from tfckpt_trainer.rundir.run_info import update_run_info
 from tfckpt_trainer.rundir.storage.documents import encode, store
 from tfckpt_trainer.rundir.storage.files import delete_file
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
+from tfckpt_trainer.words.advice import Advice, command_or_key
 
 SUPERVISOR_SECONDS = 30.0
 """Time limit for the supervisor to start its workers."""

@@ -9,10 +9,8 @@ import shutil
 import time
 from pathlib import Path
 
-from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.catalog.directory.history import refuse_newer_release
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.clean_text import is_utf8
 from tfckpt_trainer.cluster.tasks import least_tasks_in_words
 from tfckpt_trainer.errors import DamagedFileError, LaunchError, UsageError
 from tfckpt_trainer.launch.options import LaunchOptions
@@ -23,9 +21,11 @@ from tfckpt_trainer.launch.slurm.job_record import load_job_record, unknown_job
 from tfckpt_trainer.launch.slurm.jobs import ACTIVE, WAITING, read_recorded_jobs
 from tfckpt_trainer.launch.slurm.submission import adopt_job
 from tfckpt_trainer.launch.slurm_options import SlurmOptions
-from tfckpt_trainer.permissions import access_advice, find_closed
+from tfckpt_trainer.machine.permissions import access_advice, find_closed
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.files import make_directory
+from tfckpt_trainer.words.advice import Advice, command_or_key
+from tfckpt_trainer.words.clean_text import is_utf8
 
 SIGNAL_EARLY_SECONDS = 60
 """How much earlier than asked Slurm may signal a job before its time limit."""

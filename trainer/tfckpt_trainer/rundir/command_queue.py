@@ -19,7 +19,6 @@ from typing import Any
 
 import msgspec
 
-from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import DamagedFileError, NewerFileError, UsageError
 from tfckpt_trainer.rundir.heartbeats.clock import TOLERANCE_SECONDS, file_system_ahead
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
@@ -42,6 +41,7 @@ from tfckpt_trainer.rundir.storage.documents import (
 )
 from tfckpt_trainer.rundir.storage.files import delete_file, list_directory, make_directory, rename
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
+from tfckpt_trainer.words.counts import count
 
 DEFAULT_LIFETIME = 60.0
 """Seconds after which an unclaimed command expires."""

@@ -7,10 +7,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tfckpt_trainer.advice import Advice, CommandOrKey, command_or_key
 from tfckpt_trainer.errors import TfckptError, describe_error
-from tfckpt_trainer.permissions import advice_about
+from tfckpt_trainer.machine.permissions import advice_about
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.words.advice import Advice, CommandOrKey, command_or_key
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 """The errors of a full disk, and of an exceeded quota."""

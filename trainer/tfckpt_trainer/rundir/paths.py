@@ -14,11 +14,11 @@ from typing import NamedTuple
 import msgspec
 
 from tfckpt_trainer.errors import RefusedError, UsageError
-from tfckpt_trainer.permissions import CONTROL
+from tfckpt_trainer.machine.permissions import CONTROL
+from tfckpt_trainer.machine.user_directories import cache_key
 from tfckpt_trainer.rundir.storage.documents import copy_of, find_newer
 from tfckpt_trainer.rundir.storage.files import facts_of, list_directory, make_directory, move_aside
 from tfckpt_trainer.rundir.storage.parent_directory import link_words
-from tfckpt_trainer.user_directories import cache_key
 
 EXPORTS = "exports"
 """The directory of model files, within the run directory."""

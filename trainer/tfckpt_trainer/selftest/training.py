@@ -21,6 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfckpt_trainer.cluster.gpu_shares import visible_gpus
+from tfckpt_trainer.cluster.strategy_names import StrategyName
 from tfckpt_trainer.examples.language_model import (
     SEED,
     build_model,
@@ -39,7 +40,6 @@ from tfckpt_trainer.rundir.records.selftest import (
 )
 from tfckpt_trainer.rundir.storage.documents import encode, load_if_exists, store
 from tfckpt_trainer.rundir.storage.files import append_line
-from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_trainer.training import SaveOptions, TrainingRun, create_strategy
 from tfckpt_trainer.training.keras_library import keras
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup, strategy_name

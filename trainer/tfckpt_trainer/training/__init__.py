@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 
-from tfckpt_trainer.strategy_names import StrategyName
+from tfckpt_trainer.cluster.strategy_names import StrategyName
 from tfckpt_trainer.training.checkpoint.saves.save_options import SaveOptions
 from tfckpt_trainer.training.keras.callback import SteeringCallback
 from tfckpt_trainer.training.keras.fit import fit

@@ -12,8 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tfckpt_trainer.errors import TfckptError, UsageError
+from tfckpt_trainer.machine.user_directories import NO_HOME, state_directory
 from tfckpt_trainer.rundir.storage.files import make_directory, write_atomic
-from tfckpt_trainer.user_directories import NO_HOME, state_directory
 from tfckpt_tui.formats.text import clean
 
 _PACKAGES = ("tfckpt-tui", "textual", "rich", "watchdog")

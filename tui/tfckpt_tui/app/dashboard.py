@@ -13,13 +13,13 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Input
 
-from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.states import state_for_fault
-from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.words.advice import Advice
+from tfckpt_trainer.words.counts import few_of
 from tfckpt_tui.app.actions import views
 from tfckpt_tui.app.actions.action import AppAction, Reason
 from tfckpt_tui.app.actions.table import ACTIONS

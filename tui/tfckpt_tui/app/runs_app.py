@@ -21,12 +21,12 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from tfckpt_trainer.catalog.retention.policy import Policy
-from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.words.counts import few_of
 from tfckpt_tui.app.actions.action import READ_ONLY
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.base_app import NOT_NOW

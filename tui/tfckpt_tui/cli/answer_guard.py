@@ -18,8 +18,8 @@ from pathlib import Path
 from types import FrameType
 
 from tfckpt_trainer.errors import ExitCode, TfckptError
+from tfckpt_trainer.machine.user_directories import expand_user
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
-from tfckpt_trainer.user_directories import expand_user
 
 DEFAULT_SECONDS = 10.0
 """How long a directory may take to answer by default."""

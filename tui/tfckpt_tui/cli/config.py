@@ -9,7 +9,7 @@ import click
 import msgspec
 from click.shell_completion import get_completion_class
 
-from tfckpt_trainer.user_directories import NO_HOME
+from tfckpt_trainer.machine.user_directories import NO_HOME
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.cli.completion.shells import VARIABLE, register
 from tfckpt_tui.cli.main import prints

@@ -7,10 +7,10 @@ import io
 import re
 from collections.abc import Iterable
 
-from tfckpt_trainer.clean_text import LONGEST as LONGEST
-from tfckpt_trainer.clean_text import UNSAFE as UNSAFE
-from tfckpt_trainer.clean_text import as_seen as as_seen
-from tfckpt_trainer.clean_text import clean as clean
+from tfckpt_trainer.words.clean_text import LONGEST as LONGEST
+from tfckpt_trainer.words.clean_text import UNSAFE as UNSAFE
+from tfckpt_trainer.words.clean_text import as_seen as as_seen
+from tfckpt_trainer.words.clean_text import clean as clean
 
 _STRATEGIES = {"_DefaultDistributionStrategy": "one device (default)"}
 """Strategies whose class has no public name."""

@@ -12,7 +12,7 @@ import msgspec
 
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified
 from tfckpt_trainer.errors import TfckptError, describe_error
-from tfckpt_trainer.priority import lower_priority
+from tfckpt_trainer.machine.priority import lower_priority
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.services.checkpoints.verify import Verifier
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from threading import Event
 from typing import BinaryIO
 
-from tfckpt_trainer.clean_text import ESCAPES
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.storage.files import open_plain
+from tfckpt_trainer.words.clean_text import ESCAPES
 from tfckpt_tui.monitor.logs import LINE_BYTES, Level, LogLine, level_of, pieces_of, shown_line
 
 PAGE_BYTES = 1 << 18

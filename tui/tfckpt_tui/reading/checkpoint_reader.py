@@ -23,10 +23,10 @@ from tfckpt_trainer.bundle.tensors import is_numeric, read_strings, stored_entri
 from tfckpt_trainer.catalog.directory.checkpoint_files import identity_of
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified, verify_checkpoint
 from tfckpt_trainer.errors import BundleError, DamagedFileError, RefusedError, UsageError
+from tfckpt_trainer.machine.user_directories import expand_user
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
-from tfckpt_trainer.user_directories import expand_user
 from tfckpt_tui.formats import units
 from tfckpt_tui.reading.notebook import html_table
 from tfckpt_tui.services.checkpoints.inspect import errors_by_path

@@ -14,11 +14,11 @@ import msgspec
 from tfckpt_trainer.catalog.retention.own_rules import recorded_verdicts
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.errors import NotTrustedError, UsageError
+from tfckpt_trainer.machine.user_directories import NO_HOME, config_directory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.files import make_directory, write_atomic
 from tfckpt_trainer.rundir.storage.owners import require_owner
-from tfckpt_trainer.user_directories import NO_HOME, config_directory
 from tfckpt_tui.formats.checkpoint_columns import optional_columns
 from tfckpt_tui.settings.keys import check_keys
 from tfckpt_tui.settings.own_actions import ActionSection, check_actions

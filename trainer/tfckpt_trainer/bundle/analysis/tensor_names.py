@@ -11,10 +11,10 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.bundle.analysis.contents import Variable
 from tfckpt_trainer.bundle.writing.object_graph_builder import variable_path
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.words.advice import only_command
 
 _NAMES: tuple[Callable[[Variable], str], ...] = (
     lambda variable: variable.path,

@@ -19,8 +19,8 @@ from tfckpt_trainer.bundle.index import TensorEntry
 from tfckpt_trainer.bundle.object_graph import KEY, tensors_of
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
-from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import RefusedError
+from tfckpt_trainer.words.counts import few_of
 
 if TYPE_CHECKING:
     from tfckpt_trainer.bundle.exchange.array_file import Array

@@ -27,8 +27,8 @@ from tfckpt_trainer.bundle.object_graph import KEY, Node, tensors_of, unescaped
 from tfckpt_trainer.bundle.structure import component_keys
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.bundle.writing.object_graph_builder import tensor_name, variable_path
-from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.words.counts import count
 
 
 def find_named(variables: Sequence[Variable], path: str) -> list[Variable]:

@@ -31,9 +31,9 @@ from tfckpt_trainer.bundle.exchange.array_file import (
     archive_members,
 )
 from tfckpt_trainer.bundle.exchange.whole_tensors import bands
-from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import DamagedFileError, TfckptError, UsageError
 from tfckpt_trainer.rundir.storage.files import open_plain
+from tfckpt_trainer.words.counts import count
 
 if TYPE_CHECKING:
     from tfckpt_trainer.bundle.exchange.array_file import Chunks

@@ -23,10 +23,10 @@ from tfckpt_trainer.bundle.exchange.array_file import (
     new_file,
     refuse_existing,
 )
-from tfckpt_trainer.clean_text import is_utf8
 from tfckpt_trainer.errors import DamagedFileError, UsageError
 from tfckpt_trainer.rundir.heartbeats.writer_marks import temporary_directory
 from tfckpt_trainer.rundir.storage.files import create_directory
+from tfckpt_trainer.words.clean_text import is_utf8
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,10 +16,10 @@ import msgspec
 
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, numpy_dtype
 from tfckpt_trainer.bundle.exchange.array_file import PIECE, WIDENED, Array, new_file
-from tfckpt_trainer.clean_text import is_utf8
 from tfckpt_trainer.errors import DamagedFileError, UsageError
 from tfckpt_trainer.rundir.storage.files import open_plain
 from tfckpt_trainer.rundir.storage.json_text import JsonError, decode_json
+from tfckpt_trainer.words.clean_text import is_utf8
 
 if TYPE_CHECKING:
     from tfckpt_trainer.bundle.exchange.array_file import Chunks

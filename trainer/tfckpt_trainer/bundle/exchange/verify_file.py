@@ -12,8 +12,8 @@ from tfckpt_trainer.bundle.exchange.array_file import ARCHIVE_ERRORS, PIECE, Arr
 from tfckpt_trainer.bundle.exchange.convert import open_array_file
 from tfckpt_trainer.bundle.exchange.hdf5 import OtherHdf5Error
 from tfckpt_trainer.bundle.tensors import to_double
-from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import DamagedFileError, UsageError
+from tfckpt_trainer.words.counts import count
 
 
 class FileResult(NamedTuple):

@@ -32,7 +32,6 @@ from tfckpt_trainer.catalog.directory.save_directories import (
 )
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.states import quiet_seconds_of, worker_state_files
-from tfckpt_trainer.clean_text import clean
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.heartbeats.writer_marks import is_writer_gone, temporary_directory
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
@@ -48,6 +47,7 @@ from tfckpt_trainer.rundir.storage.files import (
     sync_directory,
     sync_file,
 )
+from tfckpt_trainer.words.clean_text import clean
 
 _TOUCHED_SECONDS = 10.0
 _PIECE = 4 << 20

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.links import follow_link
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
@@ -23,6 +22,7 @@ from tfckpt_trainer.rundir.storage.files import (
     make_directory,
     write_atomic,
 )
+from tfckpt_trainer.words.advice import only_command
 
 
 def pin(run: RunDirectory, name: str) -> None:

@@ -16,10 +16,10 @@ from typing import Annotated
 import msgspec
 
 from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.machine.user_directories import cached_path
 from tfckpt_trainer.rundir.paths import is_plain_name
 from tfckpt_trainer.rundir.storage.documents import SealedDocument, load, store
 from tfckpt_trainer.rundir.storage.files import RACY_SECONDS, make_directory
-from tfckpt_trainer.user_directories import cached_path
 
 NAMES_REMEMBERED = 256
 """More rows than a terminal has."""

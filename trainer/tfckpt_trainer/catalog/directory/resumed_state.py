@@ -8,7 +8,6 @@ from pathlib import Path
 
 from tfckpt_trainer.bundle.analysis.contents import Role, Variable
 from tfckpt_trainer.bundle.tensors import read_integer
-from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import BundleError
 from tfckpt_trainer.rundir.paths import parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
@@ -19,6 +18,7 @@ from tfckpt_trainer.rundir.records.exactness import (
     PipelineFacts,
     with_check,
 )
+from tfckpt_trainer.words.counts import count
 
 _SEEDS = frozenset({"seeds", "unsynchronised variables and seeds"})
 """Contents of a record that say that seeds of the script were stored."""

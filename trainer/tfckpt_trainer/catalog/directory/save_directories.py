@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from tfckpt_trainer.permissions import CONTROL
+from tfckpt_trainer.machine.permissions import CONTROL
 from tfckpt_trainer.rundir.heartbeats.writer_marks import WRITER
 from tfckpt_trainer.rundir.storage.files import (
     delete_file,

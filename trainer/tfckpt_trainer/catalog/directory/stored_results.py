@@ -19,12 +19,12 @@ from tfckpt_trainer.catalog.directory.result_batches import (
     write_batch,
 )
 from tfckpt_trainer.errors import DamagedFileError, UsageError
+from tfckpt_trainer.machine.user_directories import NO_HOME, cached_path_of
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import VerificationRecord
 from tfckpt_trainer.rundir.records.results import MOST_ACTIONS, ActionResult, ResultsRecord
 from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store, try_read
 from tfckpt_trainer.rundir.storage.files import list_directory, make_directory
-from tfckpt_trainer.user_directories import NO_HOME, cached_path_of
 
 StoredT = TypeVar("StoredT", VerificationRecord, ResultsRecord)
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.catalog.directory.listing import Identity
 from tfckpt_trainer.catalog.directory.other_formats import format_of
 from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
@@ -28,6 +27,7 @@ from tfckpt_trainer.rundir.records.trash import (
 from tfckpt_trainer.rundir.storage.documents import load, load_if_exists, store
 from tfckpt_trainer.rundir.storage.files import list_directory, make_directory
 from tfckpt_trainer.rundir.storage.locks import locked
+from tfckpt_trainer.words.advice import Advice, command_or_key
 
 MANIFEST = "manifest.json"
 RETENTION = "retention"

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.bundle.index import has_index
 from tfckpt_trainer.catalog.directory.checkpoint_files import size_of_directory
 from tfckpt_trainer.catalog.directory.pins import is_pinned
@@ -25,7 +24,7 @@ from tfckpt_trainer.catalog.directory.trash import (
 )
 from tfckpt_trainer.catalog.retention.moving import remove_empty
 from tfckpt_trainer.errors import describe_error
-from tfckpt_trainer.permissions import is_closed, may_replace
+from tfckpt_trainer.machine.permissions import is_closed, may_replace
 from tfckpt_trainer.rundir.disk_reserve import keep_reserve
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashManifest, TrashPhase
@@ -36,6 +35,7 @@ from tfckpt_trainer.rundir.storage.files import (
     move,
     sync_directory,
 )
+from tfckpt_trainer.words.advice import Advice, command_or_key
 
 
 @dataclass(frozen=True)

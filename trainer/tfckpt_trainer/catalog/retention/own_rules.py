@@ -13,7 +13,7 @@ import msgspec
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.script_objects import name_of, objects_with, one_line
+from tfckpt_trainer.scripts.script_objects import name_of, objects_with, one_line
 
 KEY = "keep_by_own_rules"
 """Key of the verdicts in `run.json`. It begins with `keep_`, so that earlier versions refuse it."""

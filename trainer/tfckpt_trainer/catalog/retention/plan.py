@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.catalog.directory.checkpoints import (
     Checkpoint,
     CheckpointState,
@@ -18,7 +17,8 @@ from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.scan.order import OrderGuess, find_order_guess
 from tfckpt_trainer.catalog.scan.protection import NOT_IN_USE, protections
 from tfckpt_trainer.errors import UnknownCheckpointError, UsageError
-from tfckpt_trainer.script_objects import name_of
+from tfckpt_trainer.scripts.script_objects import name_of
+from tfckpt_trainer.words.advice import only_command
 
 
 class RetentionDecision(NamedTuple):

@@ -21,7 +21,7 @@ from tfckpt_trainer.catalog.retention.own_rules import (
 )
 from tfckpt_trainer.catalog.retention.rules import Rule
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.script_objects import name_of
+from tfckpt_trainer.scripts.script_objects import name_of
 
 
 def _given(value: Any, kind: type[Rule]) -> tuple[Any, ...]:

@@ -18,7 +18,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.bundle.index import IndexReader, has_index, index_path
 from tfckpt_trainer.bundle.recognition import is_meta_graph
 from tfckpt_trainer.catalog.directory.checkpoint_files import (
@@ -61,7 +60,6 @@ from tfckpt_trainer.catalog.scan.protection import (
     require_prunable_files,
 )
 from tfckpt_trainer.catalog.scan.states import CheckpointEvidence
-from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import (
     BundleError,
     DamagedFileError,
@@ -71,7 +69,7 @@ from tfckpt_trainer.errors import (
     UsageError,
     describe_error,
 )
-from tfckpt_trainer.permissions import advice_about
+from tfckpt_trainer.machine.permissions import advice_about
 from tfckpt_trainer.rundir.disk_reserve import (
     disk_full_error,
     keep_reserve,
@@ -93,6 +91,8 @@ from tfckpt_trainer.rundir.records.trash import (
 )
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_trainer.rundir.storage.files import delete_file, make_directory, sync_directory
+from tfckpt_trainer.words.advice import Advice, command_or_key
+from tfckpt_trainer.words.counts import few_of
 
 
 def _ignore(_warning: str) -> None:

@@ -13,14 +13,12 @@ from pathlib import Path
 
 import msgspec
 
-from tfckpt_trainer.advice import Advice, CommandOrKey, command_or_key
 from tfckpt_trainer.catalog.directory.checkpoints import (
     Checkpoint,
     CheckpointState,
     may_be_finite,
     newest_finite,
 )
-from tfckpt_trainer.counts import count, join_names
 from tfckpt_trainer.rundir.full_disk import advice_to_free_space
 from tfckpt_trainer.rundir.heartbeats.health import WorkerState
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -33,6 +31,8 @@ from tfckpt_trainer.rundir.records.worker import (
     SaveStatus,
     WorkerStatus,
 )
+from tfckpt_trainer.words.advice import Advice, CommandOrKey, command_or_key
+from tfckpt_trainer.words.counts import count, join_names
 
 SAVE_FAILED = "save-failed"
 SAVE_OVERDUE = "save-overdue"

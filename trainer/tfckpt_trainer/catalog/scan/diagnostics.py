@@ -14,7 +14,6 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from tfckpt_trainer.advice import Advice, command_or_key, only_command
 from tfckpt_trainer.bundle.links import Link, LinkEnd
 from tfckpt_trainer.bundle.state_file import StateFileCondition
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
@@ -30,8 +29,9 @@ from tfckpt_trainer.catalog.scan.observation import (
 )
 from tfckpt_trainer.catalog.scan.order import find_order_doubt
 from tfckpt_trainer.catalog.scan.states import CLOCK_SLACK_SECONDS, QUIET_SECONDS
-from tfckpt_trainer.counts import count, join_names
 from tfckpt_trainer.rundir.paths import parse_checkpoint_name
+from tfckpt_trainer.words.advice import Advice, command_or_key, only_command
+from tfckpt_trainer.words.counts import count, join_names
 
 PRUNE_DAMAGED = "prune-damaged"
 """Kind of the diagnostic of a prune in the trash that cannot be brought back."""

@@ -24,7 +24,7 @@ from tfckpt_trainer.catalog.scan.observation import (
     Presence,
 )
 from tfckpt_trainer.catalog.scan.order import find_order_doubt
-from tfckpt_trainer.counts import join_names
+from tfckpt_trainer.words.counts import join_names
 
 _LOST = {CheckpointState.CORRUPT, CheckpointState.ORPHANED, CheckpointState.TRASHED}
 """States that a later scan never turns into a restorable one."""

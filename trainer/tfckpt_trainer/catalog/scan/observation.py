@@ -17,7 +17,6 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.bundle.state_file import StateFile, StateFileCondition
 from tfckpt_trainer.catalog.directory.checkpoint_files import (
     CheckpointFiles,
@@ -42,6 +41,7 @@ from tfckpt_trainer.catalog.scan.ownership import has_proven_parts
 from tfckpt_trainer.rundir.heartbeats.clock import file_time
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
+from tfckpt_trainer.words.advice import Advice
 
 SETTLED_SECONDS = 5.0
 """If two scans this far apart see the same problem, no running save causes it."""

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.catalog.directory.checkpoints import (
     Checkpoint,
     CheckpointState,
@@ -17,9 +16,10 @@ from tfckpt_trainer.catalog.directory.checkpoints import (
 from tfckpt_trainer.catalog.directory.other_formats import OtherFile, find_neighbours
 from tfckpt_trainer.catalog.directory.symbolic_links import link_reasons
 from tfckpt_trainer.catalog.scan.states import quiet_seconds_of
-from tfckpt_trainer.clean_text import is_utf8
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.records.results import values_of
+from tfckpt_trainer.words.advice import only_command
+from tfckpt_trainer.words.clean_text import is_utf8
 
 NOT_IN_USE: Mapping[str, str] = MappingProxyType({})
 """No checkpoint is in use."""

@@ -81,7 +81,7 @@ from tfckpt_trainer.catalog.directory.packed_record import PackedRecord
 from tfckpt_trainer.catalog.directory.stored_results import holds_for
 from tfckpt_trainer.catalog.directory.symbolic_links import link_problem
 from tfckpt_trainer.errors import BundleError, DamagedFileError, UnsupportedBundleError
-from tfckpt_trainer.permissions import BY_EFFECTIVE_ID
+from tfckpt_trainer.machine.permissions import BY_EFFECTIVE_ID
 from tfckpt_trainer.rundir.paths import is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import FileFacts, FoundFault, VerificationRecord
 from tfckpt_trainer.rundir.records.results import ActionResult

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from tfckpt_trainer.bundle.structure import Finding
 from tfckpt_trainer.catalog.directory.history import RunHistory, has_index, read_history
-from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_trainer.rundir.storage.documents import copy_of, describe_copy_damage, describe_damage
+from tfckpt_trainer.words.counts import few_of
 
 _NAMED = 5
 """Damaged records that one sentence names at most."""

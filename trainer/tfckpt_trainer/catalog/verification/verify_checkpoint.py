@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 
-from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.bundle.analysis.finite import NonFiniteValues
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import index_path
@@ -42,6 +41,7 @@ from tfckpt_trainer.rundir.storage.documents import (
     load_if_exists,
 )
 from tfckpt_trainer.rundir.storage.files import list_directory, read_bounded
+from tfckpt_trainer.words.advice import only_command
 
 _ATTEMPTS = 3
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.cluster.gpu_shares import GpuShares, VisibleGpus, share_gpus, visible_gpus
 from tfckpt_trainer.cluster.tasks import Task, tasks
-from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import LaunchError, UsageError
 from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.words.advice import Advice
+from tfckpt_trainer.words.counts import count
 
 LOOPBACK = "127.0.0.1"
 

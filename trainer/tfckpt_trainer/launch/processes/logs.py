@@ -10,10 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from tfckpt_trainer.clean_text import as_seen
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.launch.options import program_name
 from tfckpt_trainer.rundir.storage.files import open_plain, open_shared, rename
+from tfckpt_trainer.words.clean_text import as_seen
 
 LOG_LIMIT = 32 << 20
 """Size in bytes above which the next start rotates a log; one old log is kept."""

@@ -10,12 +10,12 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.errors import LaunchError
 from tfckpt_trainer.rundir.heartbeats.process_table import process_user
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.documents import Document, why_not_named
 from tfckpt_trainer.rundir.storage.owners import user_name
+from tfckpt_trainer.words.advice import Advice
 
 _SUPERVISORS = b"tfckpt_trainer.launch."
 _RUN_VARIABLE = b"TFCKPT_RUN_DIR="

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tfckpt_trainer.exit_statuses import exit_words
 from tfckpt_trainer.launch.slurm.earlier_start import launch_in_app
 from tfckpt_trainer.rundir.event_log import note_event
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SUPERVISOR, EventKind
+from tfckpt_trainer.scripts.exit_statuses import exit_words
 
 AGAIN = "--again"
 """Tells a supervisor that an earlier one of the same start of the job was killed."""

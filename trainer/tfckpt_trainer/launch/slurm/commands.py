@@ -11,8 +11,8 @@ from contextlib import suppress
 import msgspec
 
 from tfckpt_trainer.errors import LaunchError
-from tfckpt_trainer.exit_statuses import exit_words
 from tfckpt_trainer.launch.slurm.variables import command_environment
+from tfckpt_trainer.scripts.exit_statuses import exit_words
 
 COMMAND_SECONDS = 20.0
 """Time limit for a command of Slurm; a busy controller takes seconds."""

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import LaunchError
 from tfckpt_trainer.launch.processes.lock import take_lock
 from tfckpt_trainer.launch.slurm.controller import cancel_steps, describe_dead_nodes, running_steps
@@ -27,6 +26,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.storage.documents import store
+from tfckpt_trainer.words.advice import Advice, command_or_key
 
 LIMIT_SECONDS = 600.0
 """How long a start waits for an earlier one to end.

@@ -6,7 +6,6 @@ from functools import partial
 
 import msgspec
 
-from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -14,6 +13,7 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.storage.documents import OnError, ignore, load_if_exists, try_read
+from tfckpt_trainer.words.advice import Advice, command_or_key
 
 
 def load_job_record(run: RunDirectory) -> BatchJob | None:

@@ -11,7 +11,6 @@ from enum import StrEnum
 
 import msgspec
 
-from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.cluster.host_list import expand_hosts
 from tfckpt_trainer.errors import LaunchError, UsageError
 from tfckpt_trainer.launch.slurm.commands import Runner, ask_slurm, run_command
@@ -19,6 +18,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.storage.documents import why_not_named
 from tfckpt_trainer.rundir.storage.owners import user_id
+from tfckpt_trainer.words.advice import Advice
 
 QUERY_SECONDS = 10.0
 """Time limit of a question to Slurm."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from tfckpt_trainer.counts import all_are
 from tfckpt_trainer.launch.slurm.controller import SlurmJob
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState
+from tfckpt_trainer.words.counts import all_are
 
 FIRST_PAUSE_SECONDS = 240.0
 """Pause after the first start without a step."""

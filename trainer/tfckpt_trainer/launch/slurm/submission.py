@@ -15,7 +15,6 @@ from pathlib import Path
 
 import msgspec
 
-from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import LaunchError, TfckptError
 from tfckpt_trainer.launch.options import LaunchOptions, LaunchRecord
 from tfckpt_trainer.launch.slurm.batch_script import batch_script, store_batch_script
@@ -34,6 +33,7 @@ from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
 from tfckpt_trainer.rundir.storage.files import delete_file
+from tfckpt_trainer.words.advice import Advice, command_or_key
 
 REFUSED = "refused"
 UNANSWERED = "unanswered"

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from tfckpt_trainer.counts import all_are
 from tfckpt_trainer.errors import ExitCode
-from tfckpt_trainer.exit_statuses import exit_words
 from tfckpt_trainer.rundir.records.failure import OutOfMemory, ScriptFault
 from tfckpt_trainer.rundir.records.worker import Ending
+from tfckpt_trainer.scripts.exit_statuses import exit_words
+from tfckpt_trainer.words.counts import all_are
 
 LONGEST_PAUSE_SECONDS = 60.0
 

@@ -10,7 +10,6 @@ from contextlib import suppress
 
 import msgspec
 
-from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import LaunchError, TfckptError, describe_error
 from tfckpt_trainer.launch.processes.lock import is_lock_held
 from tfckpt_trainer.launch.processes.named_processes import not_permitted, require_named_by_its_user
@@ -35,6 +34,7 @@ from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandS
 from tfckpt_trainer.rundir.records.event import SUPERVISOR, EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import BEFORE_RUN
+from tfckpt_trainer.words.advice import Advice, command_or_key
 
 LOOK_SECONDS = 1.0
 """Seconds between two looks at the command queue."""

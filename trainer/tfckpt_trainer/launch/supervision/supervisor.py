@@ -16,9 +16,7 @@ from types import FrameType
 
 import msgspec
 
-from tfckpt_trainer.counts import noun
 from tfckpt_trainer.errors import TfckptError, describe_error
-from tfckpt_trainer.exit_statuses import signal_name
 from tfckpt_trainer.launch.options import LaunchOptions, program_name
 from tfckpt_trainer.launch.processes.cluster import processes_in_words
 from tfckpt_trainer.launch.processes.logs import last_lines
@@ -36,7 +34,7 @@ from tfckpt_trainer.launch.supervision.restart_policy import (
 from tfckpt_trainer.launch.supervision.starters import CannotStartError, Placement, WorkerStarter
 from tfckpt_trainer.launch.supervision.stop import StopCommands
 from tfckpt_trainer.launch.supervision.watch import Watch
-from tfckpt_trainer.permissions import is_of_library
+from tfckpt_trainer.machine.permissions import is_of_library
 from tfckpt_trainer.rundir.full_disk import is_full
 from tfckpt_trainer.rundir.log_times import LogTimesRecorder
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -46,6 +44,8 @@ from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.run_info import update_run_info
 from tfckpt_trainer.rundir.stack_requests import ask_for_stacks
 from tfckpt_trainer.rundir.storage.files import delete_file
+from tfckpt_trainer.scripts.exit_statuses import signal_name
+from tfckpt_trainer.words.counts import noun
 
 PEERS_GRACE_SECONDS = 3.0
 """Grace period of the other workers after one was lost; they cannot save without it."""

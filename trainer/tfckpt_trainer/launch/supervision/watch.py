@@ -17,7 +17,7 @@ from tfckpt_trainer.rundir.heartbeats.stragglers import likely_straggler, silent
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.failure import OutOfMemory, ScriptFault
 from tfckpt_trainer.rundir.records.worker import BEFORE_RUN, Activity, Phase, WorkerStatus
-from tfckpt_trainer.script_errors import ScriptError, find_crash_line, find_script_error
+from tfckpt_trainer.scripts.script_errors import ScriptError, find_crash_line, find_script_error
 
 UNCAUGHT = 1
 """The exit status of a script that an error ended."""

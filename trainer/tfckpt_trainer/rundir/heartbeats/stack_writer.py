@@ -15,7 +15,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.stacks import StackRequest, ThreadStack, WorkerStacks
 from tfckpt_trainer.rundir.storage.documents import load, store, try_read
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
-from tfckpt_trainer.script_errors import ScriptLine
+from tfckpt_trainer.scripts.script_errors import ScriptLine
 
 NETWORK_SECONDS = 10.0
 """How often a worker looks for a request on a network disk, where each look is a call."""

@@ -13,9 +13,9 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.storage.documents import Document, prepare
+from tfckpt_trainer.words.advice import Advice
 
 LONGEST_NAME = 255
 """Characters of a file name, on all common file systems."""

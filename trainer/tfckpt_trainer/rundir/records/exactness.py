@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from tfckpt_trainer.counts import count, join_names
+from tfckpt_trainer.words.counts import count, join_names
 
 
 class ExactnessLevel(StrEnum):

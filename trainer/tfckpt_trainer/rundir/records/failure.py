@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from tfckpt_trainer.script_errors import ScriptError
+    from tfckpt_trainer.scripts.script_errors import ScriptError
 
 
 class OutOfMemory(StrEnum):

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from tfckpt_trainer.permissions import is_closed
+from tfckpt_trainer.machine.permissions import is_closed
 from tfckpt_trainer.rundir.storage.parent_directory import ParentDirectory, open_below
 
 

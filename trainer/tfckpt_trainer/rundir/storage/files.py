@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
 
-from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.errors import DamagedFileError, RefusedError
 from tfckpt_trainer.rundir.storage.disk import disk
 from tfckpt_trainer.rundir.storage.owners import require_owner, user_name
@@ -23,6 +22,7 @@ from tfckpt_trainer.rundir.storage.parent_directory import (
     link_words,
 )
 from tfckpt_trainer.rundir.storage.server_facts import ask_server
+from tfckpt_trainer.words.advice import Advice
 
 RECORD_LIMIT = 16 << 20
 """Largest file that is read as a record, in bytes."""

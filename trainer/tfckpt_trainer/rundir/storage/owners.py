@@ -7,9 +7,9 @@ import shlex
 import stat
 from pathlib import Path
 
-from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.errors import NotTrustedError
-from tfckpt_trainer.permissions import name_of
+from tfckpt_trainer.machine.permissions import name_of
+from tfckpt_trainer.words.advice import Advice
 
 _TAKE = (
     "Read it. If it says what you want, make it yours: "

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tfckpt_trainer.permissions import CONTROL
+from tfckpt_trainer.machine.permissions import CONTROL
 
 _WHAT = (
     "a symbolic link; expected a directory. Remove the link. If the directory that it points to "

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tfckpt_trainer.catalog.directory.save_directories import delete_checkpoint_of_check
-from tfckpt_trainer.counts import count
 from tfckpt_trainer.exactness.likely_causes import Cause, likely_cause
 from tfckpt_trainer.exactness.step_differences import (
     StepDifference,
@@ -35,6 +34,7 @@ from tfckpt_trainer.training.checkpoint.saves.saver import Saver
 from tfckpt_trainer.training.checkpoint.state import Position, TrainingState
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
+from tfckpt_trainer.words.counts import count
 
 
 @dataclass(frozen=True)

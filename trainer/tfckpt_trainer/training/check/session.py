@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import tensorflow as tf
 
-from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import TfckptError, UsageError
 from tfckpt_trainer.rundir.records.check import CHECK_VARIABLE, CheckedStep, CheckOrder, Pass
 from tfckpt_trainer.rundir.storage.documents import encode
@@ -23,6 +22,7 @@ from tfckpt_trainer.training.checkpoint.saves.save_manager import SaveManager
 from tfckpt_trainer.training.checkpoint.state import TrainingState
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
+from tfckpt_trainer.words.counts import count
 
 
 def check_order(run_directory: str | Path | None) -> CheckOrder | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tfckpt_trainer.counts import count
 from tfckpt_trainer.rundir.records.command import Command, CommandState, GuardsArguments
 from tfckpt_trainer.training.commands.handler import CommandAnswer, Handler
+from tfckpt_trainer.words.counts import count
 
 
 class GuardsHandler(Handler[GuardsArguments]):

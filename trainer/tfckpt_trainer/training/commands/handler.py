@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
-from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.catalog.retention.emptying import trashed_bytes
 from tfckpt_trainer.rundir.full_disk import advice_to_free_space
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -23,6 +22,7 @@ from tfckpt_trainer.training.hyperparameters.hyperparameters import Hyperparamet
 from tfckpt_trainer.training.pipelines.skips import InputSkips
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
+from tfckpt_trainer.words.advice import Advice
 
 
 @dataclass(frozen=True)

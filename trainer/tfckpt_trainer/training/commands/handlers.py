@@ -10,7 +10,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfckpt_trainer.counts import all_of, noun
 from tfckpt_trainer.errors import TornRestoreError
 from tfckpt_trainer.rundir.records.command import (
     Command,
@@ -19,7 +18,7 @@ from tfckpt_trainer.rundir.records.command import (
     parse_arguments,
 )
 from tfckpt_trainer.rundir.records.event import EventKind
-from tfckpt_trainer.script_errors import describe_script_error
+from tfckpt_trainer.scripts.script_errors import describe_script_error
 from tfckpt_trainer.training.commands.check import CheckHandler
 from tfckpt_trainer.training.commands.guards import GuardsHandler
 from tfckpt_trainer.training.commands.handler import (
@@ -36,6 +35,7 @@ from tfckpt_trainer.training.commands.set import SetHandler
 from tfckpt_trainer.training.commands.skip import SkipHandler
 from tfckpt_trainer.training.commands.trash import PruneHandler, UndoHandler
 from tfckpt_trainer.training.workers.worker_group import WorkerGaveUpError
+from tfckpt_trainer.words.counts import all_of, noun
 
 HANDLERS: tuple[type[Handler[Any]], ...] = (
     SaveHandler,

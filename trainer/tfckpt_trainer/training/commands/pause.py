@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tfckpt_trainer.advice import Advice, CommandOrKey, command_or_key
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.records.command import (
     Command,
@@ -25,6 +24,7 @@ from tfckpt_trainer.training.commands.handler import (
     Trainer,
     advice_on_full_disk,
 )
+from tfckpt_trainer.words.advice import Advice, CommandOrKey, command_or_key
 
 _ENDS_A_PAUSE = {EventKind.RESUME, EventKind.STOP, EventKind.FINISH}
 

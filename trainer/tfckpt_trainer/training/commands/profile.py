@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.records.command import Command, CommandState, ProfileArguments
 from tfckpt_trainer.rundir.records.event import EventKind
@@ -19,6 +18,7 @@ from tfckpt_trainer.training.commands.handler import (
     Trainer,
 )
 from tfckpt_trainer.training.telemetry.tracing import Tracer
+from tfckpt_trainer.words.counts import count
 
 
 class ProfileHandler(Handler[ProfileArguments]):

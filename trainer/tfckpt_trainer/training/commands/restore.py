@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-from tfckpt_trainer.advice import Advice, command_or_key
-from tfckpt_trainer.counts import count
 from tfckpt_trainer.rundir.records.command import Command, CommandState, RestoreArguments
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.training.checkpoint.restores.restore_manager import SHOWN_LEFT_OUT
@@ -15,6 +13,8 @@ from tfckpt_trainer.training.hyperparameters.hyperparameters import (
     details_of,
     words_of,
 )
+from tfckpt_trainer.words.advice import Advice, command_or_key
+from tfckpt_trainer.words.counts import count
 
 
 class RestoreHandler(Handler[RestoreArguments]):

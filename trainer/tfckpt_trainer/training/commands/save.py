@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tfckpt_trainer.rundir.records.command import Command, CommandState, SaveArguments
-from tfckpt_trainer.sizes import size
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import SaveOutcome
 from tfckpt_trainer.training.commands.handler import (
     CommandAnswer,
     Handler,
     advice_on_full_disk,
 )
+from tfckpt_trainer.words.sizes import size
 
 
 class SaveHandler(Handler[SaveArguments]):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tfckpt_trainer.counts import count
 from tfckpt_trainer.guards import Evidence
 from tfckpt_trainer.guards.watch import Firing
 from tfckpt_trainer.rundir.records.command import Command, CommandState, SetArguments
@@ -23,6 +22,7 @@ from tfckpt_trainer.training.hyperparameters.hyperparameters import (
     details_of,
     words_of,
 )
+from tfckpt_trainer.words.counts import count
 
 
 class SetHandler(Handler[SetArguments]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tfckpt_trainer.counts import count
 from tfckpt_trainer.rundir.records.checkpoint import PlannedSkip
 from tfckpt_trainer.rundir.records.command import (
     CANNOT_SKIP,
@@ -17,6 +16,7 @@ from tfckpt_trainer.training.commands.handler import (
     Handler,
     Trainer,
 )
+from tfckpt_trainer.words.counts import count
 
 
 class SkipHandler(Handler[SkipArguments]):

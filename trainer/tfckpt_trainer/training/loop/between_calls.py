@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from tfckpt_trainer.counts import count
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import PlannedSkip
 from tfckpt_trainer.rundir.records.event import EventKind
@@ -35,6 +34,7 @@ from tfckpt_trainer.training.steps.step_functions import CallLength
 from tfckpt_trainer.training.telemetry.step_metrics import Call
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
+from tfckpt_trainer.words.counts import count
 
 
 class BetweenCalls:

@@ -11,7 +11,6 @@ import msgspec
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.lineage import BranchStep, lineage_at
 from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_values
-from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.guards import Guard
 from tfckpt_trainer.guards.actions import Situation
@@ -31,6 +30,7 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_trainer.training.commands.handler import CommandAnswer, Trainer
 from tfckpt_trainer.training.guards.guards_in_force import Proposal
+from tfckpt_trainer.words.counts import count
 
 CarryOut = Callable[[Command], CommandAnswer | None]
 """Carries out a command on all workers; returns its answer, None if that comes later."""

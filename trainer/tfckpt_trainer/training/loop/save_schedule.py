@@ -10,7 +10,7 @@ from functools import partial
 from typing import Literal, Protocol, TypeVar
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.script_objects import name_of, one_line
+from tfckpt_trainer.scripts.script_objects import name_of, one_line
 from tfckpt_trainer.training.checkpoint.state import Position
 from tfckpt_trainer.training.steps.step_functions import StepsLeft
 from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics

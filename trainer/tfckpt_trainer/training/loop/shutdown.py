@@ -15,7 +15,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.failure import ScriptFault
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
-from tfckpt_trainer.script_errors import ScriptError
+from tfckpt_trainer.scripts.script_errors import ScriptError
 from tfckpt_trainer.training.loop.command_poller import CommandPoller
 from tfckpt_trainer.training.process.signals_and_exit import (
     PeerWatch,

@@ -20,7 +20,6 @@ from tfckpt_trainer.catalog.directory.history import refuse_newer_release
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
 from tfckpt_trainer.cluster.slurm import refuse_several_tasks
 from tfckpt_trainer.errors import ExitCode, UsageError
-from tfckpt_trainer.exit_statuses import choose_statuses
 from tfckpt_trainer.guards import Guard
 from tfckpt_trainer.rundir.full_disk import explain_disk_errors
 from tfckpt_trainer.rundir.heartbeats.liveness import refuse_another_run, refuse_another_trainer
@@ -30,7 +29,8 @@ from tfckpt_trainer.rundir.records.hyperparameter import Bounds
 from tfckpt_trainer.rundir.records.worker import Ending, Phase
 from tfckpt_trainer.rundir.storage.documents import replace_newer_documents
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
-from tfckpt_trainer.script_objects import objects_with
+from tfckpt_trainer.scripts.exit_statuses import choose_statuses
+from tfckpt_trainer.scripts.script_objects import objects_with
 from tfckpt_trainer.training.check.session import check_order
 from tfckpt_trainer.training.check.untracked_notes import note_untracked, remember_state
 from tfckpt_trainer.training.checkpoint.saves.save_options import SaveOptions

@@ -14,7 +14,7 @@ from typing import NoReturn
 import tensorflow as tf
 
 from tfckpt_trainer.errors import ExitCode, TfckptError, TornRestoreError
-from tfckpt_trainer.script_errors import ScriptError, describe_script_error, split_message
+from tfckpt_trainer.scripts.script_errors import ScriptError, describe_script_error, split_message
 
 _terminations: list[int] = []
 """One for each SIGTERM; a handler must take no lock, as an event does."""

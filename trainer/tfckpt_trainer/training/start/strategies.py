@@ -17,12 +17,12 @@ import tensorflow as tf
 from tfckpt_trainer.cluster.chief import wait_for_end_of_chief
 from tfckpt_trainer.cluster.indexed_job import cluster_of_indexed_job
 from tfckpt_trainer.cluster.slurm import own_gpus, read_step, slurm_tf_config, task_count
+from tfckpt_trainer.cluster.strategy_names import StrategyName
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.heartbeats.health import is_live
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
-from tfckpt_trainer.strategy_names import StrategyName
 from tfckpt_trainer.training.loop.export import export_request_path
 from tfckpt_trainer.training.process.signals_and_exit import defer_sigterm, leave
 from tfckpt_trainer.training.start.start_heartbeat import report_start

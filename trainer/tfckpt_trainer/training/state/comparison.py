@@ -20,7 +20,6 @@ from tfckpt_trainer.bundle.object_graph import Node, read_object_graph, tensors_
 from tfckpt_trainer.bundle.slices import WHOLE, Slice
 from tfckpt_trainer.bundle.tensor_checksums import checksum_of_strings
 from tfckpt_trainer.bundle.tensors import is_numeric
-from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.training.state.device_checksums import DeviceChecksums
 from tfckpt_trainer.training.state.optimizer_changes import (
     TRAINED,
@@ -39,6 +38,7 @@ from tfckpt_trainer.training.state.variables import (
     rule_of,
     variable_name,
 )
+from tfckpt_trainer.words.counts import few_of
 
 SHOWN_PATHS = 3
 """How many tensors of an object are named that are missing or extra."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tfckpt_trainer.counts import count as counted
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.state.walk import Found
+from tfckpt_trainer.words.counts import count as counted
 
 _NAMED = 3
 """How many variables a message names."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfckpt_trainer.bundle.object_graph import Node
-from tfckpt_trainer.counts import count
 from tfckpt_trainer.training.keras_library import OPTIMIZERS, keras, titles_of_optimizers
 from tfckpt_trainer.training.state.variables import variable_name
+from tfckpt_trainer.words.counts import count
 
 _TITLES = titles_of_optimizers()
 

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tfckpt_trainer.clean_text import is_utf8
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.state.variables import is_variable, raw_variable
+from tfckpt_trainer.words.clean_text import is_utf8
 
 _LARGEST_INTEGER = 1 << 63
 _BITS = struct.Struct(">d")

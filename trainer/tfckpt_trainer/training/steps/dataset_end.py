@@ -6,13 +6,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from tfckpt_trainer.counts import count
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.training.steps.inputs import Inputs
 from tfckpt_trainer.training.steps.step_functions import CallLength
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
+from tfckpt_trainer.words.counts import count
 
 OnDatasetEnd = Literal["stop", "wait"]
 

@@ -13,7 +13,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import may_be_finite, newest_f
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_values
 from tfckpt_trainer.errors import TfckptError
-from tfckpt_trainer.priority import lower_priority
+from tfckpt_trainer.machine.priority import lower_priority
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import NotFiniteMetric
 

@@ -18,7 +18,6 @@ from tfckpt_trainer.alerts.sender import FLUSH_SECONDS, AlertSender
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, newest_finite
 from tfckpt_trainer.catalog.scan.alerts import not_finite_alert
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.counts import noun
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.full_disk import is_full
@@ -36,6 +35,7 @@ from tfckpt_trainer.training.telemetry.save_overhead import SaveOverheadMeter
 from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
 from tfckpt_trainer.training.telemetry.summaries import SummaryWriter
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
+from tfckpt_trainer.words.counts import noun
 
 _FEWEST_READINGS, _MOST_READINGS = 3, 10
 """Saves that an estimate needs, and those that it looks at."""

@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 import tensorflow as tf
 
-from tfckpt_trainer.counts import count, noun
 from tfckpt_trainer.rundir.storage.documents import prepare
+from tfckpt_trainer.words.counts import count, noun
 
 ValueT = TypeVar("ValueT")
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tfckpt_trainer.advice import Advice, CommandOrKey
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
+from tfckpt_trainer.words.advice import Advice, CommandOrKey
 
 if TYPE_CHECKING:
     # Types only: `tfckpt-tui config` reads the keys, and starts quickly without Textual and NumPy.

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from tfckpt_trainer.advice import KeyOf
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.other_formats import OtherFile
 from tfckpt_trainer.catalog.retention.emptying import Emptied
@@ -34,6 +33,7 @@ from tfckpt_trainer.rundir.records.command import (
 )
 from tfckpt_trainer.rundir.records.export import ExportFormat
 from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter
+from tfckpt_trainer.words.advice import KeyOf
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean_message
 from tfckpt_tui.services.checkpoints.compatibility import (

@@ -8,10 +8,10 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
+from tfckpt_trainer.words.advice import Advice
 from tfckpt_tui.app.actions import views
 from tfckpt_tui.app.actions.action import (
     AppAction,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tfckpt_trainer.advice import Advice
+from tfckpt_trainer.words.advice import Advice
 from tfckpt_tui.app.actions.action import READ_ONLY, needs_trainer
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input
 
-from tfckpt_trainer.advice import KeyOf
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.lineage import RestorePlan, plan_restore
-from tfckpt_trainer.counts import noun
 from tfckpt_trainer.errors import TfckptError, UnknownCheckpointError, describe_error
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED
+from tfckpt_trainer.words.advice import KeyOf
+from tfckpt_trainer.words.counts import noun
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.widgets.base.dashboard_layout import SHORT
 from tfckpt_tui.app.widgets.base.icons import CHECKPOINT

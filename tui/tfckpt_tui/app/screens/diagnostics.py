@@ -11,9 +11,9 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from tfckpt_trainer.advice import KeyOf
 from tfckpt_trainer.catalog.scan.alerts import Alert
 from tfckpt_trainer.catalog.scan.observation import Diagnostic
+from tfckpt_trainer.words.advice import KeyOf
 from tfckpt_tui.app.protocols import run_app_of
 from tfckpt_tui.app.widgets.base.modal import Modal
 from tfckpt_tui.app.widgets.base.pane import is_open

@@ -14,8 +14,8 @@ from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from tfckpt_trainer.machine.user_directories import NO_HOME
 from tfckpt_trainer.rundir.records.event import EventKind
-from tfckpt_trainer.user_directories import NO_HOME
 from tfckpt_tui.app.protocols import ActionInfo
 from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.columns import GAP, Column, Layout, choose

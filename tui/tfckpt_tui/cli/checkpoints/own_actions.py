@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 import click
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
-from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.words.counts import few_of
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints

@@ -12,7 +12,6 @@ import click
 from tfckpt_trainer.catalog.directory.pins import is_pinned
 from tfckpt_trainer.catalog.directory.trash import TrashReader
 from tfckpt_trainer.catalog.retention.emptying import Emptied, trashed_before
-from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import (
     ExitCode,
     RefusedError,
@@ -21,6 +20,7 @@ from tfckpt_trainer.errors import (
 )
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashManifest
+from tfckpt_trainer.words.counts import few_of
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.confirmation import confirm
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints

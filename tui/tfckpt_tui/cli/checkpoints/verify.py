@@ -24,9 +24,9 @@ from tfckpt_trainer.catalog.verification.verify_checkpoint import (
     fault_of,
 )
 from tfckpt_trainer.errors import ExitCode, RefusedError, TfckptError, UsageError
-from tfckpt_trainer.exit_statuses import exit_words, is_of_signal
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import FoundFault
+from tfckpt_trainer.scripts.exit_statuses import exit_words, is_of_signal
 from tfckpt_tui.cli.checkpoints.other_files import verify_files
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT, CHECKPOINT_OR_FILE
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints

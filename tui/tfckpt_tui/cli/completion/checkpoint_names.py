@@ -11,8 +11,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from tfckpt_trainer.catalog.directory.other_formats import format_of
+from tfckpt_trainer.machine.user_directories import expand_user
 from tfckpt_trainer.rundir.paths import parse_numbered_name
-from tfckpt_trainer.user_directories import expand_user
 from tfckpt_tui.cli.completion.run_directories import complete_directory
 from tfckpt_tui.cli.completion.shells import words_of_shell
 from tfckpt_tui.formats.text import clean

@@ -9,9 +9,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.machine.user_directories import expand_user
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import GuardSource
-from tfckpt_trainer.user_directories import expand_user
 from tfckpt_tui.formats.text import clean
 
 

@@ -11,8 +11,8 @@ from click.shell_completion import CompletionItem
 
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES
 from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.machine.user_directories import expand_user
 from tfckpt_trainer.rundir.paths import parse_numbered_name
-from tfckpt_trainer.user_directories import expand_user
 from tfckpt_tui.cli.completion.checkpoint_names import (
     MOST_OFFERED,
     common_length,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from tfckpt_trainer.counts import noun
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.guards.replay import Replay, ReplayedFiring
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import GuardSource
+from tfckpt_trainer.words.counts import noun
 from tfckpt_tui.cli.completion.names_in_run import GuardRule
 from tfckpt_tui.cli.confirmation import confirm
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints

@@ -16,19 +16,19 @@ from click.core import ParameterSource
 
 from tfckpt_trainer.bundle.checksum import require_extension
 from tfckpt_trainer.cluster.gpu_shares import NO_GPUS
+from tfckpt_trainer.cluster.strategy_names import StrategyName
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.processes.cluster import plan_gpus, processes_in_words
 from tfckpt_trainer.launch.processes.orphans import living_supervisor
 from tfckpt_trainer.launch.slurm.variables import ignored_variables, with_variables
 from tfckpt_trainer.launch.slurm_options import MAX_REQUEUES, SlurmOptions
+from tfckpt_trainer.machine.user_directories import expand_user, state_directory
 from tfckpt_trainer.rundir.event_log import Tail
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
-from tfckpt_trainer.strategy_names import StrategyName
-from tfckpt_trainer.user_directories import expand_user, state_directory
 from tfckpt_tui.cli.answer_guard import app_opened
 from tfckpt_tui.cli.main import DirectoryArgument, DirectoryPath, FiniteRange, RunArgument, prints
 from tfckpt_tui.cli.output import app_unavailable_reason, print_json, print_line, print_message

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import click
 
-from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.errors import TfckptError, UsageError
 from tfckpt_trainer.launch.slurm.job_record import read_job_record
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.words.advice import only_command
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_line
 from tfckpt_tui.monitor.logs import LogLine, LogRow, LogTail, merge_logs

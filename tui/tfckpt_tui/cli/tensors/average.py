@@ -9,10 +9,10 @@ import click
 
 from tfckpt_trainer.bundle.analysis.contents import Variable
 from tfckpt_trainer.bundle.index import index_path
-from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import ExitCode, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.words.counts import few_of
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.confirmation import explain_interrupt
 from tfckpt_tui.cli.main import FiniteRange, RunArgument, on_open_run, prints

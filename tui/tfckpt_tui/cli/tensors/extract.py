@@ -12,10 +12,10 @@ from tfckpt_trainer.bundle.deriving.convert_like import LikeConversion
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat, Extraction
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.catalog.directory.other_formats import OtherFile, end_of_name
-from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import ExitCode, UsageError
+from tfckpt_trainer.machine.user_directories import expand_user
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.user_directories import expand_user
+from tfckpt_trainer.words.counts import few_of
 from tfckpt_tui.cli.completion.checkpoint_names import (
     CHECKPOINT,
     CHECKPOINT_OR_FILE,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.catalog.scan.alerts import Alert
 from tfckpt_trainer.rundir.heartbeats.health import RunState
+from tfckpt_trainer.words.advice import Advice, command_or_key
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.batch.job_view import JobView

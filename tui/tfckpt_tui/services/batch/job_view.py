@@ -7,11 +7,11 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
-from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.launch.slurm.jobs import ENDED, WAITING, JobAnswer, JobReport, JobState
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
+from tfckpt_trainer.words.counts import few_of
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reports.run_facts import JobFacts

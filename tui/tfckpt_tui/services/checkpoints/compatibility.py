@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from tfckpt_trainer.bundle.analysis.compare import TensorComparison, TensorDifference
 from tfckpt_trainer.bundle.dtypes import format_shape
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, is_derived
-from tfckpt_trainer.counts import first_lines
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.words.counts import first_lines
 from tfckpt_tui.services.checkpoints.compare import compare_checkpoints
 
 _MOST_MISMATCHES = 5

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 
-from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import LaunchError, RefusedError, UsageError
 from tfckpt_trainer.launch.processes.orphans import living_supervisor
 from tfckpt_trainer.launch.slurm.commands import Runner, run_command
@@ -37,6 +36,7 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_trainer.rundir.storage.files import read_bounded
+from tfckpt_trainer.words.advice import Advice, command_or_key
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.control.request import FrontEnd, log_event
 

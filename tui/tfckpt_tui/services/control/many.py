@@ -16,7 +16,6 @@ from tfckpt_trainer.catalog.retention.own_rules import recorded_verdicts
 from tfckpt_trainer.catalog.retention.plan import plan
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.scan.order import find_order_doubt
-from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import (
     NothingRunsError,
     NoTrainerError,
@@ -35,6 +34,7 @@ from tfckpt_trainer.rundir.records.command import (
     StopArguments,
 )
 from tfckpt_trainer.rundir.records.hyperparameter import number
+from tfckpt_trainer.words.counts import few_of
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean_message
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints

@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
-from tfckpt_trainer.advice import Advice, command_or_key, only_command
 from tfckpt_trainer.errors import NothingRunsError, NoTrainerError
 from tfckpt_trainer.launch.processes.orphans import living_supervisor, orphan_processes
 from tfckpt_trainer.launch.slurm.job_record import read_job_record, unknown_job
@@ -14,6 +13,7 @@ from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.run import SupervisorState
+from tfckpt_trainer.words.advice import Advice, command_or_key, only_command
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.runs.brief_reading import brief_account
 

@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tfckpt_trainer.advice import Advice, command_or_key, only_command
 from tfckpt_trainer.catalog.directory import pins
 from tfckpt_trainer.catalog.directory.other_formats import find_neighbours, format_of
 from tfckpt_trainer.catalog.directory.trash import TrashReader, find_in_trash
@@ -38,6 +37,7 @@ from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.storage.documents import encode
 from tfckpt_trainer.rundir.storage.files import create_lock
+from tfckpt_trainer.words.advice import Advice, command_or_key, only_command
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.control.request import DEFAULT_TIMEOUT, FrontEnd, OnChange, ask, log_event
 from tfckpt_tui.services.control.trainer_presence import TrainerPresence, detect_trainer

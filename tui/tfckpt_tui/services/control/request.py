@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import NothingRunsError, NoTrainerError, RefusedError, TfckptError
 from tfckpt_trainer.rundir.command_queue import CommandQueue, requester
 from tfckpt_trainer.rundir.disk_reserve import begin_change
@@ -29,6 +28,7 @@ from tfckpt_trainer.rundir.records.command import (
     CommandState,
 )
 from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.words.advice import Advice, command_or_key
 
 DEFAULT_TIMEOUT = 120.0
 """Seconds to wait for an outcome by default."""

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tfckpt_trainer.catalog.scan.lineage import RestorePlan
-from tfckpt_trainer.counts import count
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter, number
+from tfckpt_trainer.words.counts import count
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.hyperparameters import planned_words
 from tfckpt_tui.formats.metric_names import main_of

@@ -16,12 +16,12 @@ from pathlib import Path
 
 from tfckpt_trainer.bundle.verify import Progress
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
-from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
+from tfckpt_trainer.words.counts import few_of
 from tfckpt_tui.services.control.request import FrontEnd, log_event
 from tfckpt_tui.services.copying.address import HostPath
 from tfckpt_tui.services.copying.copy_plan import Part, Phase, plan_copy

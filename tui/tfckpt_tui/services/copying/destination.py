@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Protocol
 
-from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.errors import RefusedError, TfckptError
+from tfckpt_trainer.words.advice import Advice
 from tfckpt_tui.services.copying.source import SourceFile
 
 NOT_A_FILE = -1

@@ -15,7 +15,7 @@ from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.retention.prune import settle_interrupted_prunes
 from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError, describe_error
 from tfckpt_trainer.launch.processes.lock import is_lock_held
-from tfckpt_trainer.permissions import may_replace
+from tfckpt_trainer.machine.permissions import may_replace
 from tfckpt_trainer.rundir.full_disk import is_full
 from tfckpt_trainer.rundir.heartbeats.liveness import find_other_trainer
 from tfckpt_trainer.rundir.heartbeats.writer_marks import remove_leftovers, temporary_path

@@ -10,12 +10,12 @@ from contextlib import ExitStack
 from shutil import which
 
 from tfckpt_trainer.errors import DamagedFileError, TfckptError
+from tfckpt_trainer.machine.user_directories import state_directory
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import decode
 from tfckpt_trainer.rundir.storage.files import create_file, make_directory
 from tfckpt_trainer.rundir.storage.scratch_directory import scratch_directory
-from tfckpt_trainer.user_directories import state_directory
 from tfckpt_tui.services.copying import remote_scripts as scripts
 from tfckpt_tui.services.copying.address import HostPath
 from tfckpt_tui.services.copying.destination import (

@@ -19,12 +19,12 @@ import msgspec
 
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.launch.options import LaunchRecord, program_name
+from tfckpt_trainer.machine.user_directories import state_directory
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.exactness import CheckSummary
 from tfckpt_trainer.rundir.records.run import RunInfo, ScriptCommand
 from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store
 from tfckpt_trainer.rundir.storage.files import make_directory
-from tfckpt_trainer.user_directories import state_directory
 
 if TYPE_CHECKING:
     from tfckpt_tui.services.exactness.check import CheckResult

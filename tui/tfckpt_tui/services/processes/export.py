@@ -9,10 +9,10 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from tfckpt_trainer.advice import Advice, only_command
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.launch.export import Exported, Script, export
 from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.machine.user_directories import expand_user
 from tfckpt_trainer.rundir.full_disk import DiskFullError, is_full
 from tfckpt_trainer.rundir.paths import EXPORTS, RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
@@ -21,7 +21,7 @@ from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_trainer.rundir.storage.files import make_directory
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_trainer.rundir.storage.owners import user_name
-from tfckpt_trainer.user_directories import expand_user
+from tfckpt_trainer.words.advice import Advice, only_command
 from tfckpt_tui.services.control.request import FrontEnd, log_event
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from types import FrameType
 
 from tfckpt_trainer.errors import ExitCode
-from tfckpt_trainer.exit_statuses import choose_statuses
 from tfckpt_trainer.launch.processes.named_processes import require_named_by_its_user
 from tfckpt_trainer.launch.processes.orphans import living_supervisor
 from tfckpt_trainer.rundir.event_log import Tail
@@ -18,6 +17,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Ending
+from tfckpt_trainer.scripts.exit_statuses import choose_statuses
 
 LOOK_SECONDS = 0.2
 

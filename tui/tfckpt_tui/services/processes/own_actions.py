@@ -19,13 +19,13 @@ from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles, F
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.stored_results import store_action_result
 from tfckpt_trainer.errors import RefusedError, TfckptError, describe_error
-from tfckpt_trainer.exit_statuses import exit_words
-from tfckpt_trainer.priority import lower_priority
+from tfckpt_trainer.machine.priority import lower_priority
+from tfckpt_trainer.machine.user_directories import expand_user
 from tfckpt_trainer.rundir.heartbeats.process_table import find_process
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.results import ActionResult
 from tfckpt_trainer.rundir.storage.json_text import JsonError, decode_json
-from tfckpt_trainer.user_directories import expand_user
+from tfckpt_trainer.scripts.exit_statuses import exit_words
 from tfckpt_tui.formats import units
 from tfckpt_tui.settings.own_actions import ActionSection, ActsOn, fill
 

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import psutil
 
-from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.processes.cluster import LOOPBACK, free_ports
 from tfckpt_trainer.launch.processes.logs import last_lines, open_log
@@ -26,6 +25,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store
 from tfckpt_trainer.rundir.storage.files import delete_file
 from tfckpt_trainer.rundir.storage.locks import locked
+from tfckpt_trainer.words.advice import Advice, command_or_key
 from tfckpt_tui.services.runs.reading import event_directory
 
 START_SECONDS = 120.0

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tfckpt_trainer.counts import few_of
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.hyperparameter import number
 from tfckpt_trainer.rundir.records.run import CodeVersion
+from tfckpt_trainer.words.counts import few_of
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.code_version import changes_in_words
 from tfckpt_tui.formats.text import strategy_words

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import msgspec
 
-from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.history import ResumePoint
 from tfckpt_trainer.catalog.scan.alerts import Alert, find_alerts, find_unusable_latest
@@ -33,6 +32,7 @@ from tfckpt_trainer.rundir.records.event import EventEntry
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
+from tfckpt_trainer.words.advice import Advice
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reports.run_facts import FailureFacts

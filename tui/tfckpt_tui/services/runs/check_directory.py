@@ -13,9 +13,9 @@ from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.directory.other_formats import SAVED_MODEL, find_neighbours
 from tfckpt_trainer.catalog.directory.saved_model import SAVED_MODEL_FILES
 from tfckpt_trainer.catalog.directory.version_one import find_version_one
-from tfckpt_trainer.counts import join_names
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.words.counts import join_names
 from tfckpt_tui.formats import units
 
 _MOST_SEARCHED = 100

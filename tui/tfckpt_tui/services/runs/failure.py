@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.catalog.scan.alerts import Alert, as_sentence
 from tfckpt_trainer.launch.slurm.jobs import ENDED
 from tfckpt_trainer.launch.slurm.submission import look_again
@@ -10,6 +9,7 @@ from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState, WorkerS
 from tfckpt_trainer.rundir.heartbeats.stragglers import describe_lost_worker, find_straggler
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Ending
+from tfckpt_trainer.words.advice import Advice, command_or_key
 from tfckpt_tui.services.batch.job_view import JobView
 from tfckpt_tui.services.runs.heartbeats import Heartbeats
 from tfckpt_tui.services.runs.launch_form import last_launch, launch_command

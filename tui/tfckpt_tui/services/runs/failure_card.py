@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tfckpt_trainer.advice import Advice, command_or_key
-from tfckpt_trainer.exit_statuses import exit_words
 from tfckpt_trainer.rundir.heartbeats.health import RunState, WorkerState
 from tfckpt_trainer.rundir.heartbeats.stragglers import find_straggler, is_process_gone
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -19,6 +17,8 @@ from tfckpt_trainer.rundir.records.event import SUPERVISOR, EventEntry, EventKin
 from tfckpt_trainer.rundir.records.failure import OutOfMemory, ScriptFault, WorkerLoss
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.records.worker import Ending, WorkerStatus
+from tfckpt_trainer.scripts.exit_statuses import exit_words
+from tfckpt_trainer.words.advice import Advice, command_or_key
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean, clean_message
 from tfckpt_tui.reports.run_facts import FailureFacts, WorkerPlace

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tfckpt_trainer.advice import Advice
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
@@ -21,6 +20,7 @@ from tfckpt_trainer.rundir.records.hyperparameter import (
 )
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
+from tfckpt_trainer.words.advice import Advice
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.formats.units import finite
 from tfckpt_tui.reports.hyperparameters import HyperparameterFacts

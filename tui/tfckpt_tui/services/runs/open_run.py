@@ -6,9 +6,9 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from tfckpt_trainer.machine.user_directories import expand_user
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
-from tfckpt_trainer.user_directories import expand_user
 
 
 def open_run(directory: str | Path, *, may_be_empty: bool = False) -> RunDirectory:

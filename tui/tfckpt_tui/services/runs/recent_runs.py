@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.machine.user_directories import state_directory
 from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store
 from tfckpt_trainer.rundir.storage.files import make_directory
-from tfckpt_trainer.user_directories import state_directory
 from tfckpt_tui.formats.sort_order import ListOrder
 
 MOST_RECENT = 50

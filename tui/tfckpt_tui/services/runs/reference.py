@@ -11,9 +11,9 @@ from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.lineage import BranchStep, current_lineage, lineage_at
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.machine.user_directories import expand_user
 from tfckpt_trainer.rundir.event_log import read_series
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.user_directories import expand_user
 from tfckpt_tui.charting.curves import kept_until
 from tfckpt_tui.charting.series import STEP, VALUE, Samples, Series
 from tfckpt_tui.charting.view import RunSeries

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from tfckpt_trainer.catalog.directory.other_formats import has_checkpoint, has_keras_file
 from tfckpt_trainer.catalog.directory.saved_model import is_in_saved_model
-from tfckpt_trainer.counts import count
-from tfckpt_trainer.permissions import CONTROL
+from tfckpt_trainer.machine.permissions import CONTROL
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.words.counts import count
 
 _DEPTH = 3
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 
-from tfckpt_trainer.advice import Advice, command_or_key
 from tfckpt_trainer.errors import NoTrainerError
 from tfckpt_trainer.rundir.heartbeats.health import WorkerState, read_workers, worker_state
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.stacks import ThreadStack, WorkerStacks
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.stack_requests import ask_for_stacks
+from tfckpt_trainer.words.advice import Advice, command_or_key
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reports.stacks import StacksReport, ThreadFacts, WorkerStacksFacts

@@ -21,10 +21,10 @@ from tfckpt_trainer.bundle.deriving.average import (
 )
 from tfckpt_trainer.bundle.index import Index, read_index
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
-from tfckpt_trainer.counts import few_of, first_lines
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.words.counts import few_of, first_lines
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.services.tensors.new_checkpoint import (

@@ -36,11 +36,11 @@ from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.other_formats import end_of_name, format_of
 from tfckpt_trainer.catalog.directory.resumed_state import step_counter
 from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.machine.user_directories import expand_user
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
 from tfckpt_trainer.rundir.storage.files import delete_if_empty, make_directory
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
-from tfckpt_trainer.user_directories import expand_user
 from tfckpt_tui.services.checkpoints.inspect import Inspection, errors_by_path
 from tfckpt_tui.services.checkpoints.tensor_files import TensorSource
 from tfckpt_tui.services.tensors.new_checkpoint import source_facts

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from msgspec.structs import astuple, replace
 
-from tfckpt_trainer.advice import only_command
 from tfckpt_trainer.bundle.analysis.contents import Contents, Variable, read_contents
 from tfckpt_trainer.bundle.analysis.counterparts import (
     find_counterparts,
@@ -27,6 +26,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointS
 from tfckpt_trainer.catalog.scan.lineage import lineage_of
 from tfckpt_trainer.errors import BundleError, UsageError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.words.advice import only_command
 from tfckpt_tui.formats.text import csv_line
 from tfckpt_tui.formats.units import finite
 from tfckpt_tui.reports.tensors import TrackedCheckpoint

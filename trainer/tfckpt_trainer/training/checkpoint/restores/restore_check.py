@@ -13,9 +13,8 @@ from tfckpt_trainer.bundle.index import Index, read_index, shard_path
 from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.structure import UNREADABLE, structure_findings
 from tfckpt_trainer.bundle.verify import verify
-from tfckpt_trainer.counts import first_lines
 from tfckpt_trainer.errors import BundleError
-from tfckpt_trainer.permissions import access_advice, closed_at
+from tfckpt_trainer.machine.permissions import access_advice, closed_at
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.training.checkpoint.state import RandomState
 from tfckpt_trainer.training.pipelines.input_state import RestoredInputs
@@ -24,6 +23,7 @@ from tfckpt_trainer.training.state.adoption import Adoption
 from tfckpt_trainer.training.state.comparison import VariableMatch
 from tfckpt_trainer.training.state.variables import components, raw_variable
 from tfckpt_trainer.training.state.walk import FoundState
+from tfckpt_trainer.words.counts import first_lines
 
 SHOWN_PROBLEMS = 8
 """How many problems are shown; a wrong model has hundreds."""

@@ -18,7 +18,6 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.lineage import BranchStep, plan_restore
 from tfckpt_trainer.catalog.verification.damaged_documents import damage_at_start
 from tfckpt_trainer.catalog.verification.verify_checkpoint import record_damage
-from tfckpt_trainer.counts import count, first_lines
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -48,6 +47,7 @@ from tfckpt_trainer.training.hyperparameters.unsaved_changes import (
 )
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
+from tfckpt_trainer.words.counts import count, first_lines
 
 SHOWN_REFUSED = 10
 """How many problems of checkpoints, or of one, the error of a start names."""

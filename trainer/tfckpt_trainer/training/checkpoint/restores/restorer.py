@@ -15,7 +15,7 @@ from tfckpt_trainer.errors import DamagedFileError, TornRestoreError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
-from tfckpt_trainer.script_errors import describe_script_error
+from tfckpt_trainer.scripts.script_errors import describe_script_error
 from tfckpt_trainer.training.checkpoint.restores.restore_check import (
     Prepared,
     Reading,

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from tfckpt_trainer.bundle.index import index_path
-from tfckpt_trainer.counts import count, noun
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.training.checkpoint.restores.restore_check import (
@@ -26,6 +25,7 @@ from tfckpt_trainer.training.state.values_by_path import (
     untracked_variables,
 )
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
+from tfckpt_trainer.words.counts import count, noun
 
 
 class WorkerRestore:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.priority import lower_priority
+from tfckpt_trainer.machine.priority import lower_priority
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, store

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable
 from tfckpt_trainer.catalog.retention.emptying import trashed_bytes
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
-from tfckpt_trainer.sizes import size
 from tfckpt_trainer.training.checkpoint.saves.save_options import SaveOptions
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import AFTER_ERROR
 from tfckpt_trainer.training.checkpoint.state import SharedState
 from tfckpt_trainer.training.state.variables import byte_size
 from tfckpt_trainer.training.state.walk import Found
+from tfckpt_trainer.words.sizes import size
 
 MARGIN_BYTES = 16 << 20
 """Disk space that stays free after a save."""

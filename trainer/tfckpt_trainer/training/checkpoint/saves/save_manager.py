@@ -17,7 +17,6 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, WorkerFac
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Activity
-from tfckpt_trainer.sizes import size
 from tfckpt_trainer.training.checkpoint.saves.automatic_prune import AutomaticPruner
 from tfckpt_trainer.training.checkpoint.saves.background_save import BackgroundSave
 from tfckpt_trainer.training.checkpoint.saves.save_options import SaveOptions
@@ -31,6 +30,7 @@ from tfckpt_trainer.training.checkpoint.saves.saver import Saver
 from tfckpt_trainer.training.checkpoint.state import TrainingState
 from tfckpt_trainer.training.telemetry.step_metrics import finite, not_finite
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
+from tfckpt_trainer.words.sizes import size
 
 EXIT_WAIT_SECONDS = 30.0
 """How long a process that ends without the others waits for a background save."""

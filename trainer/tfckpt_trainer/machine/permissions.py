@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from tfckpt_trainer.advice import Advice
+from tfckpt_trainer.words.advice import Advice
 
 CONTROL = ".tfckpt"
 """The subdirectory of a run with all files of this library."""

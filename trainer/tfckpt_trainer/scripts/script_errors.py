@@ -19,7 +19,7 @@ from types import TracebackType
 LONGEST_MESSAGE = 1000
 """Characters of a message that are kept; assertions print whole tensors."""
 
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parent.parent
 _LIBRARIES = (*set(sysconfig.get_paths().values()), str(_PACKAGE))
 _PACKAGE_FOLDERS = ("/site-packages/", "/dist-packages/")
 _EXAMPLES = str(_PACKAGE / "examples")
