@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from collections import deque
@@ -10,6 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from tfckpt_trainer.bundle.state_file import read_state_file
+from tfckpt_trainer.catalog.commit.saves import point_state_file_at
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
@@ -45,6 +48,23 @@ def test_a_file_that_cannot_be_written_delays_no_other(tmp_path):
     writer.later(run.state_file, lambda: written.append("other"))
     writer.close(60)
     assert written == ["other", "first", "second"]
+
+
+def test_a_file_of_others_in_the_place_of_the_state_file_is_kept_and_told(tmp_path):
+    from tfckpt_trainer.training.telemetry.event_log_writer import EventLogWriter
+
+    run = RunDirectory(tmp_path)
+    run.create()
+    run.state_file.symlink_to("notes.txt")
+    writer = EventLogWriter(run, CommandQueue(run), is_chief=True)
+    writer.later_told(run.state_file, lambda: point_state_file_at(run, "ckpt-1"))
+    writer.later_told(run.state_file, lambda: point_state_file_at(run, "ckpt-2"))
+    writer.close(60)
+    (told,) = [entry.message for entry in read_entries(run)]
+    (aside,) = tmp_path.glob("checkpoint.damaged-*")
+    assert told == f"{run.state_file} was no state file of TensorFlow. It is {aside.name} now."
+    assert os.readlink(aside) == "notes.txt"
+    assert read_state_file(run.state_file).latest_name == "ckpt-2"
 
 
 def test_an_event_log_that_cannot_be_written_is_told_until_it_can(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from unittest import mock
 
@@ -19,6 +20,7 @@ from command_running import Tool
 from tfckpt_trainer.catalog.directory.history import load_head, resume_point
 from tfckpt_trainer.rundir.records.hyperparameter import Bounds, PlannedChange
 from tfckpt_trainer.rundir.records.worker import Activity
+from tfckpt_trainer.rundir.storage.files import RECORD_LIMIT
 from tfckpt_tui.formats.hyperparameters import history_words
 from tfckpt_tui.reports.control import CommandReport, NextStartReport
 from tfckpt_tui.reports.hyperparameters import HyperparametersReport
@@ -238,6 +240,29 @@ def test_a_file_of_others_in_the_place_of_the_state_file_is_kept(
     (aside,) = made.run.root.glob("checkpoint.damaged-*")
     assert aside.read_text() == "my notes"
     assert aside.name in said.data
+    assert latest_name(made.run.root) == "ckpt-300"
+
+
+@pytest.mark.parametrize("what", ["large", "link", "pipe"])
+def test_nor_is_one_replaced_that_no_state_file_can_be(
+    tool: Tool, tmp_path: Path, what: str
+) -> None:
+    made = without_heartbeats(two_branches(tmp_path / "run"))
+    place = made.run.state_file
+    place.rename(made.run.root / "state.txt")
+    if what == "large":
+        with place.open("wb") as file:
+            file.truncate(RECORD_LIMIT + 1)
+    elif what == "link":
+        place.symlink_to("state.txt")
+    else:
+        os.mkfifo(place)
+    before = place.lstat()
+    said = tool("restore", made.run.root, "--step", "300", "--next-start")
+    assert said.code == 0
+    (aside,) = made.run.root.glob("checkpoint.damaged-*")
+    assert (aside.lstat().st_ino, aside.lstat().st_mode) == (before.st_ino, before.st_mode)
+    assert f"{place} was no state file of TensorFlow. It is {aside.name} now." in said.data
     assert latest_name(made.run.root) == "ckpt-300"
 
 

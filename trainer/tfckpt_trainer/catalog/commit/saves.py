@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import stat
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -183,10 +182,9 @@ def point_state_file_at(run: RunDirectory, name: str) -> str:
     except DamagedFileError:
         # TensorFlow cannot read a damaged state file either; this write replaces it.
         state = None
-        with suppress(DamagedFileError):
-            if is_foreign(read_bounded(run.state_file)):
-                aside = move_aside(run.state_file)
-                told = f"{run.state_file} was no state file of TensorFlow. It is {aside} now."
+        if _is_of_others(run.state_file):
+            aside = move_aside(run.state_file)
+            told = f"{run.state_file} was no state file of TensorFlow. It is {aside} now."
     listed = state.all_paths if state else ()
     stamps = state.timestamps if state and len(state.timestamps) == len(listed) else ()
     times = dict(zip(listed, stamps or (0.0,) * len(listed), strict=True))
@@ -201,6 +199,14 @@ def point_state_file_at(run: RunDirectory, name: str) -> str:
         ),
     )
     return told
+
+
+def _is_of_others(state_file: Path) -> bool:
+    """Whether what lies there is no state file, not even a damaged one. A directory stays there."""
+    try:
+        return is_foreign(read_bounded(state_file))
+    except DamagedFileError:
+        return state_file.is_symlink() or not state_file.is_dir()
 
 
 def _finish(run: RunDirectory, name: str, manifest: SaveManifest | None) -> bool:

@@ -90,6 +90,19 @@ class EventLogWriter:
         """Runs `action`, which writes another file, now or once the disk allows it."""
         self._write(self._files.setdefault(path, deque()), action)
 
+    def later_told(self, path: Path, action: Callable[[], str]) -> None:
+        """Runs `action` as `later` does, and notes the sentence that it returns, if any."""
+
+        def act() -> None:
+            message = action()
+            if message:
+                entry = EventEntry(at=time.time(), kind=EventKind.NOTE, message=message)
+                self._on_event(entry)
+                # This runs in the thread that writes, which comes to the events after this file.
+                self._lines.append(lambda: self._append(entry))
+
+        self.later(path, act)
+
     def update_info(self, **fields: Any) -> None:
         """Writes new values of some fields of `run.json`, now or once the disk allows it."""
         self.later(self._run.run_file, lambda: update_run_info(self._run, **fields))

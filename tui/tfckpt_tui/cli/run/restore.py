@@ -12,7 +12,13 @@ from tfckpt_trainer.rundir.records.command import RestoreArguments
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.completion.names_in_run import HyperparameterName
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
-from tfckpt_tui.cli.output import print_json, print_line, print_message, print_warnings
+from tfckpt_tui.cli.output import (
+    print_json,
+    print_line,
+    print_message,
+    print_warnings,
+    telling_interrupt,
+)
 from tfckpt_tui.cli.run.control import send, waiting
 from tfckpt_tui.formats.hyperparameters import parse_assignments
 from tfckpt_tui.reports.control import CommandReport, NextStartReport
@@ -81,7 +87,11 @@ def restore(
     if next_start:
         if partial or no_wait:
             raise click.UsageError("--partial and --no-wait need a trainer; not with --next-start.")
-        chosen = choose_start(run, name, step=step, values=values, through=FrontEnd.COMMAND_LINE)
+        see = f"`tfckpt-tui ls {run.shell_word}` marks the checkpoint of the next start with ←."
+        with telling_interrupt(see):
+            chosen = choose_start(
+                run, name, step=step, values=values, through=FrontEnd.COMMAND_LINE
+            )
         _print_start(run, chosen, as_json)
         return
     try:

@@ -16,6 +16,7 @@ from tfckpt_trainer.rundir.records.event import NEXT_START, EventKind
 from tfckpt_trainer.rundir.records.hyperparameter import number, problem_of_values
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_trainer.rundir.storage.documents import remove, store
+from tfckpt_trainer.rundir.storage.held_signals import hold_signals
 from tfckpt_trainer.words.counts import noun
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.checkpoints.choose import find_by_name, find_by_step
@@ -177,16 +178,18 @@ def _point_to(
             values=values,
             highest_begun=tips.highest,
         )
-        store(run.head_file, chosen)
-        try:
-            told = point_state_file_at(run, name)
-        except OSError:
-            # A choice that failed is none.
-            if head is None:
-                remove(run.head_file)
-            else:
-                store(run.head_file, head)
-            raise
+        # A signal in between would leave a choice that only one of both files names.
+        with hold_signals():
+            store(run.head_file, chosen)
+            try:
+                told = point_state_file_at(run, name)
+            except OSError:
+                # A choice that failed is none.
+                if head is None:
+                    remove(run.head_file)
+                else:
+                    store(run.head_file, head)
+                raise
     return branch, told
 
 

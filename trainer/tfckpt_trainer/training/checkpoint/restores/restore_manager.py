@@ -334,7 +334,7 @@ class RestoreManager:
         )
         self._telemetry.write_hyperparameters(position.step)
         self._store_head(target.name, target.finish)
-        self._telemetry.event_log.later(
+        self._telemetry.event_log.later_told(
             self._run.state_file, lambda: point_state_file_at(self._run, target.name)
         )
         left_out = (

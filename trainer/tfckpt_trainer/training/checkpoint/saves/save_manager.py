@@ -299,7 +299,7 @@ class SaveManager:
         telemetry.save_overhead.saved()
         saved = outcome.name
         self._state.position.parent = saved
-        telemetry.event_log.later(
+        telemetry.event_log.later_told(
             self._run.state_file, lambda: point_state_file_at(self._run, saved)
         )
         self._report(record, outcome, command)
