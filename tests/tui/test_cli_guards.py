@@ -172,10 +172,11 @@ def test_settings_with_alerts_stay_the_user_s_own(tool: Tool, ended: RunFactory)
     finally:
         os.umask(before)
     assert path.stat().st_mode & 0o777 == 0o600
-    path.chmod(0o644)
-    assert tool("guards", ended.run.root, "--add", NOT_FINITE).code == 0
-    assert path.stat().st_mode & 0o777 == 0o644
-    assert read_run_config(ended.run).guards == (SPIKE, NOT_FINITE)
+    for mode, act, rule in ((0o644, "--add", NOT_FINITE), (0o640, "--remove", SPIKE)):
+        path.chmod(mode)
+        assert tool("guards", ended.run.root, act, rule).code == 0
+        assert path.stat().st_mode & 0o777 == mode
+    assert read_run_config(ended.run).guards == (NOT_FINITE,)
 
 
 @pytest.mark.parametrize(

@@ -263,7 +263,7 @@ def test_new_files_follow_a_directory_that_a_group_shares(shared: Path) -> None:
         make_directory(shared / "new" / "below")
         append_line(shared / "appended", b"")
         for name, is_private in (("replaced", False), ("private", True)):
-            write_atomic(shared / name, b"", is_private=is_private)
+            write_atomic(shared / name, b"", mode=0o600 if is_private else None)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in shared.rglob("*")}
     assert modes == {
         "new": 0o2770,

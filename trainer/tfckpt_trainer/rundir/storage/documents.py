@@ -396,14 +396,15 @@ def store(path: Path, document: Document, *, durable: bool = True) -> None:
     if newer:
         raise RefusedError(f"{newer} Nothing was changed.")
     data = encode(document, release=__version__)
+    mode = 0o600 if document.is_private else None
     unflushed: NotFlushedError | None = None
     if document.has_copy:
         # Written first, so that a file never exists without its copy.
         try:
-            write_atomic(copy_of(path), data, durable=durable, is_private=document.is_private)
+            write_atomic(copy_of(path), data, durable=durable, mode=mode)
         except NotFlushedError as error:
             unflushed = error
-    write_atomic(path, data, durable=durable, is_private=document.is_private)
+    write_atomic(path, data, durable=durable, mode=mode)
     if unflushed is not None:
         raise unflushed
 

@@ -53,7 +53,7 @@ def write_atomic(
     data: bytes,
     *,
     durable: bool = True,
-    is_private: bool = False,
+    mode: int | None = None,
     temporary: Path | None = None,
 ) -> None:
     """Replaces the file `path` atomically: readers see either the old or the new content.
@@ -62,7 +62,7 @@ def write_atomic(
         path: The file. Its directory must exist.
         data: The new content.
         durable: Whether to flush the file and its directory to disk.
-        is_private: Whether only its owner may read it.
+        mode: Its permissions; None for those that the ones who share its directory need.
         temporary: Where to write first; by default a new name in the same directory.
 
     Raises:
@@ -75,10 +75,12 @@ def write_atomic(
         temporary = path.with_name(f".{start}.{uuid4().hex}.tmp")
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        descriptor = disk().open(temporary, flags, 0o600 if is_private else 0o644)
+        descriptor = disk().open(temporary, flags, 0o644 if mode is None else mode)
         with os.fdopen(descriptor, "wb") as file:
-            if not is_private:
+            if mode is None:
                 share(descriptor, path.parent)
+            elif stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
+                disk().set_mode(descriptor, mode)
             file.write(data)
             if durable:
                 file.flush()

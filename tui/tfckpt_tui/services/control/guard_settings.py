@@ -65,7 +65,7 @@ def change_guards(run: RunDirectory, *, add: Sequence[str], remove: Sequence[str
             raise UsageError(f"{path} has the guard {rule!r} already.")
         kept.append(rule)
         texts.append(rule)
-    is_private = path.exists() and not stat.S_IMODE(path.stat().st_mode) & stat.S_IROTH
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
 
     def write() -> None:
         make_directory(run.control, durable=True)
@@ -74,7 +74,7 @@ def change_guards(run: RunDirectory, *, add: Sequence[str], remove: Sequence[str
                 raise RefusedError(
                     f"Somebody changed {path} meanwhile. Nothing was changed; run this again."
                 )
-            write_atomic(path, tomlkit.dumps(document).encode(), is_private=is_private)
+            write_atomic(path, tomlkit.dumps(document).encode(), mode=mode)
 
     begin_change(run, write)
 
