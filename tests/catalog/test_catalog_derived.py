@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from functools import partial
+from operator import eq
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from msgspec.structs import replace
 
 from bundle_writing import array, write
 from killed_writers import mark_of_a_killed_process
+from refusing_disk import RefusingDisk
 from tfckpt_trainer.bundle.state_file import StateFile, read_state_file, write_state_file
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.commit import derived
@@ -23,6 +26,7 @@ from tfckpt_trainer.catalog.retention.state_list import remove_from_state_file
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.protection import protections
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, TfckptError, UsageError
+from tfckpt_trainer.rundir.heartbeats.writer_marks import make_marked
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import (
     CheckpointRecord,
@@ -30,7 +34,9 @@ from tfckpt_trainer.rundir.records.checkpoint import (
     FileFacts,
     SourceFacts,
 )
+from tfckpt_trainer.rundir.storage.disk import using
 from tfckpt_trainer.rundir.storage.documents import load, store
+from waiting import attempts
 
 
 def record(name: str, step: int = 5, sequence: int = 5, made: bool = True) -> CheckpointRecord:
@@ -87,39 +93,28 @@ def test_the_record_has_all_files(run):
 def test_of_two_of_one_name_the_second_leaves_the_first_alone(run, monkeypatch):
     place = run.root / "mean_temp"
     # The first one begins after the second has looked.
-    monkeypatch.setattr(derived, "_remove_leftovers", lambda _: derived._make_marked(place))
+    monkeypatch.setattr(derived, "_remove_leftovers", lambda _: make_marked(place))
     with pytest.raises(RefusedError, match="mean_temp exists; choose another name"):
         add_derived_checkpoint(run, record("mean"), one)
     (mark,) = place.iterdir()
     assert mark.name.startswith(WRITER)
 
 
-@pytest.mark.parametrize("when", range(6))
-def test_nothing_is_left_if_any_step_fails(run, monkeypatch, when):
-    """The moves of the new directory, workers' files, data and index, the record, the flush."""
+def test_nothing_is_left_if_any_rename_fails(run):
+    """Those of the new directory, workers' files, data and index, and the record."""
     source = source_with_state(run, b"1")
     before = sorted(run.root.rglob("*"))
-    calls = 0
-
-    def failing(act):
-        def run_or_fail(*arguments):
-            nonlocal calls
-            calls += 1
-            if calls == when + 1:
-                raise OSError(28, "No space left on device", "x")
-            return act(*arguments)
-
-        return run_or_fail
-
-    for name in ("move", "store"):
-        monkeypatch.setattr(derived, name, failing(getattr(derived, name)))
-    if when == 5:
-        add_derived_checkpoint(run, record("mean"), one, workers_of=source)
-        assert names(run) == ["mean"]
-        return
-    with pytest.raises(OSError, match="No space left"):
-        add_derived_checkpoint(run, record("mean"), one, workers_of=source)
-    assert sorted(run.root.rglob("*")) == before
+    for number in attempts("renames that all succeed"):
+        disk = RefusingDisk(partial(eq, number), ["rename"])
+        with using(disk):
+            try:
+                add_derived_checkpoint(run, record("mean"), one, workers_of=source)
+            except OSError:
+                assert sorted(run.root.rglob("*")) == before
+            else:
+                break
+    assert number > 5
+    assert names(run) == ["mean"]
 
 
 def test_workers_files_of_another_size_than_recorded_are_not_copied(run):

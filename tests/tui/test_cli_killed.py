@@ -134,7 +134,7 @@ def test_a_command_that_writes_is_told_from_one_that_was_killed(tool: Tool, tmp_
     listed = tool("ls", root, "--json").json["checkpoints"]
     assert {one["name"]: one["state"] for one in listed}["new-2"] == "orphaned"
     said = tool("ls", root)
-    assert "The command that wrote it was ended. Run it again." in said.data
+    assert "The command that wrote or deleted it was ended. Run it again." in said.data
     pruned = tool("prune", root, "new-2", "--yes")
     assert pruned.code == 0, pruned.words
     assert leftovers(root) == []

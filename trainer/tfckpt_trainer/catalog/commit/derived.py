@@ -8,7 +8,6 @@ left does not take the name, and the next command removes it.
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -33,7 +32,7 @@ from tfckpt_trainer.catalog.directory.save_directories import (
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.states import quiet_seconds_of, worker_state_files
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
-from tfckpt_trainer.rundir.heartbeats.writer_marks import is_writer_gone, temporary_directory
+from tfckpt_trainer.rundir.heartbeats.writer_marks import is_writer_gone, make_marked
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.storage.disk import disk
@@ -125,7 +124,10 @@ def add_derived_checkpoint(
     place = parts_directory(run.root, name)
     touch = _touching(place)
     with ExitStack() as clean:
-        _make_marked(place)
+        try:
+            make_marked(place)
+        except FileExistsError as error:
+            raise RefusedError(f"{place} exists; choose another name.") from error
         clean.callback(_remove_marked, place)
         with BundleWriter(place / name, shard_size=shard_size) as writer:
             write(writer, touch)
@@ -146,21 +148,6 @@ def add_derived_checkpoint(
         run.create()
         _move_into_place(run, stored, place, paths)
     return stored
-
-
-def _make_marked(place: Path) -> None:
-    """Makes a directory with the mark of this process; others never see it without.
-
-    Raises:
-        RefusedError: It exists.
-    """
-    with temporary_directory(place) as made:
-        try:
-            move(made, place)
-        except OSError as error:
-            if error.errno not in {errno.EEXIST, errno.ENOTEMPTY}:
-                raise
-            raise RefusedError(f"{place} exists; choose another name.") from error
 
 
 def _is_leftover(run: RunDirectory, name: str) -> bool:

@@ -28,9 +28,9 @@ from tfckpt_trainer.catalog.scan.protection import NOT_IN_USE, require_proven
 from tfckpt_trainer.errors import RefusedError, describe_error
 from tfckpt_trainer.rundir.disk_reserve import keep_reserve, release_reserve
 from tfckpt_trainer.rundir.full_disk import DiskFullError
-from tfckpt_trainer.rundir.heartbeats.writer_marks import mark_as_own
+from tfckpt_trainer.rundir.heartbeats.writer_marks import make_marked
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.storage.files import create_directory, move, sync_directory
+from tfckpt_trainer.rundir.storage.files import move, sync_directory
 
 
 def delete_for_good(
@@ -138,9 +138,8 @@ class _Deletion:
         """Moves an index to where it shows what the data is, and TensorFlow does not find it."""
         index, kept = index_path(self._run.root / name), self._aside(name)
         with suppress(OSError):
-            create_directory(kept)
+            make_marked(kept)
             try:
-                mark_as_own(kept)
                 move(index, kept / index.name)
                 self._kept.add(kept)
             except OSError:

@@ -293,7 +293,7 @@ def _without_index(root: Path, evidence: CheckpointEvidence, moment: _Moment) ->
             follows = "The next start completes it or removes it."
         problem = f"Its save was cut off. {follows}"
         if files.writer:
-            problem = f"The command that wrote it was ended. Run it again. {follows}"
+            problem = f"The command that wrote or deleted it was ended. Run it again. {follows}"
         return _for_now(evidence, CheckpointState.ORPHANED, problem)
     problem = _missing(root, f"{files.name}.index")
     shards = len(files.shards)

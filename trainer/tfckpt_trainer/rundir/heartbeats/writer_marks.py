@@ -21,6 +21,7 @@ from tfckpt_trainer.rundir.storage.files import (
     delete_file,
     delete_if_empty,
     delete_tree,
+    move,
 )
 
 _LONGEST_NAME = 60
@@ -41,15 +42,6 @@ def own_mark() -> str:
 
     started = psutil.Process().create_time()
     return f"{_namespace_digest()}-{os.getpid()}-{round(started * 1000)}"
-
-
-def mark_as_own(directory: Path) -> None:
-    """Makes the file in a directory that says who writes there.
-
-    Raises:
-        OSError: It cannot be made, or exists.
-    """
-    create_file(directory / f"{WRITER}{own_mark()}").close()
 
 
 def is_writer_gone(mark: str) -> bool | None:
@@ -109,10 +101,28 @@ def temporary_directory(path: Path, *, is_private: bool = False) -> Iterator[Pat
     # An interrupt may come as soon as it is made.
     try:
         create_directory(temporary, is_private=is_private)
-        mark_as_own(temporary)
+        create_file(temporary / f"{WRITER}{own_mark()}").close()
         yield temporary
     finally:
         remove_temporary(temporary)
+
+
+def make_marked(place: Path) -> None:
+    """Makes a directory with the mark of this process; others never see it without.
+
+    Raises:
+        FileExistsError: It exists.
+        OSError: It cannot be made.
+    """
+    with temporary_directory(place) as made:
+        try:
+            move(made, place)
+        except OSError as error:
+            if error.errno == errno.ENOTEMPTY:
+                raise FileExistsError(
+                    errno.EEXIST, os.strerror(errno.EEXIST), str(place)
+                ) from error
+            raise
 
 
 def _namespace_digest() -> str:
