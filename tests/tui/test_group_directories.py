@@ -29,6 +29,7 @@ from tfckpt_trainer.machine.permissions import access_advice
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.records.command import CommandKind
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest, TrashPhase
 from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_trainer.rundir.storage.files import (
@@ -368,6 +369,23 @@ def test_a_sticky_directory_is_named_with_who_may_change_its_files(
     shared.chmod(0o2775)
     with acting_as(BOB):
         assert tool("prune", shared, "ckpt-100", "--yes").code == 0
+
+
+def test_an_undo_is_done_once_where_only_the_owner_may_replace_the_state_file(
+    shared: Path, tool: Tool
+) -> None:
+    with acting_as(ALICE):
+        made = two_branches(shared, time.time() - 3600)
+        assert tool("prune", shared, "ckpt-100", "--yes").code == 0
+    shared.chmod(0o3775)
+    with acting_as(BOB):
+        done, again = tool("undo", shared), tool("undo", shared)
+    assert (done.code, again.code) == (0, 2)
+    assert "TensorFlow's state file does not list ckpt-100 again: " in done.words
+    assert f"{shared} has the sticky bit: only user {ALICE} may" in done.words
+    told = [entry for entry in read_entries(made.run) if entry.kind is EventKind.UNDO]
+    assert len(told) == 1
+    assert (shared / "ckpt-100.index").exists()
 
 
 def test_a_refusal_names_the_file_its_owner_and_the_command(shared: Path) -> None:

@@ -465,7 +465,7 @@ def _move_back(
     there = [trashed for trashed in returned if has_index(run.root / trashed.name)]
     if staying:
         if manifest.update_state_file:
-            return_to_state_file(run, there)
+            _list_again(run, there, on_staying)
         # Where there is an index, the files belong to the new save, also if they are equal.
         without_index = [one for one in staying if not has_index(run.root / one.name)]
         trash_files(run, place, without_index, strict=False, heed_pins=False)
@@ -478,7 +478,7 @@ def _move_back(
         return replace(manifest, checkpoints=returned)
     try:
         if manifest.update_state_file:
-            retry_with_reserve(run, lambda: return_to_state_file(run, there))
+            _list_again(run, there, on_warning or on_staying)
         return _close(run, manifest)
     except (OSError, DiskFullError) as error:
         if on_warning is None:
@@ -488,6 +488,18 @@ def _move_back(
             f"({_why(error)}); the next prune or undo updates it."
         )
         return manifest
+
+
+def _list_again(
+    run: RunDirectory, returned: Sequence[TrashedCheckpoint], on_refusal: OnWarning
+) -> None:
+    """Returns checkpoints to TensorFlow's state file, if this user may replace it."""
+    try:
+        retry_with_reserve(run, lambda: return_to_state_file(run, returned))
+    except PermissionError as error:
+        # Their files are back, and whoever tries again as this user is refused again.
+        names = few_of([trashed.name for trashed in returned])
+        on_refusal(f"TensorFlow's state file does not list {names} again: {_why(error)}.")
 
 
 def _close(run: RunDirectory, manifest: TrashManifest) -> TrashManifest:
