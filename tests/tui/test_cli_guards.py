@@ -118,6 +118,13 @@ def test_damaged_settings_are_a_problem(
     assert words in said.words
 
 
+def test_a_run_whose_settings_cannot_be_read_may_have_guards(tool: Tool, ended: RunFactory) -> None:
+    assert "The run has no guards." in tool("guards", ended.run.root).words
+    config(ended, "guards = [")
+    said = tool("guards", ended.run.root)
+    assert (said.code, "has no guards" in said.words) == (1, False)
+
+
 def test_adding_and_removing_keeps_the_rest_of_the_file(tool: Tool, ended: RunFactory) -> None:
     path = config(ended, "# Mine.\n[alerts]\nkinds = ['guard']  # only these\n")
     words = ["--add", "not_finite *:save,pause", "--add", SPIKE]

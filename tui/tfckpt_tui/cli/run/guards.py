@@ -125,7 +125,9 @@ def _ask_about_metrics(run: RunDirectory, rules: tuple[str, ...]) -> None:
 
 def _print(found: GuardsOfRun) -> None:
     if not found.guards:
-        print_message("The run has no guards. Add one with --add RULE, or in the script.")
+        # A file that cannot be read may have some.
+        if not found.problem:
+            print_message("The run has no guards. Add one with --add RULE, or in the script.")
         return
     rows = [
         (
