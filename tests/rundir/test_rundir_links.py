@@ -12,6 +12,7 @@ import pytest
 
 from tfckpt_trainer.errors import DamagedFileError, describe_error
 from tfckpt_trainer.rundir.storage import files
+from tfckpt_trainer.rundir.storage.disk import LocalDisk
 from tfckpt_trainer.rundir.storage.parent_directory import open_below
 
 Act = Callable[[Path], object]
@@ -40,6 +41,8 @@ WRITES: dict[str, Act] = {
     "rename": lambda path: files.rename(path, path.with_name("moved")),
     "move_aside": files.move_aside,
     "delete_file": files.delete_file,
+    # It asks the disk, and takes a refusal for an answer.
+    "delete_if_empty": lambda path: LocalDisk().remove_directory(path.with_name("directory")),
     "delete_tree": lambda path: files.delete_tree(path.parent / "directory"),
     "create_file": lambda path: files.create_file(path.with_name("new")).close(),
     "create_directory": lambda path: files.create_directory(path.with_name("new")),
@@ -112,6 +115,16 @@ def test_a_run_directory_behind_links_works(
     (READS | WRITES)[name](root.parent / "linked" / ".tfckpt" / "records" / "file")
     is_write = name in WRITES and name != "sync_file"
     assert (tree(root) != before) == is_write
+
+
+def test_no_time_is_set_behind_a_link(root: Path) -> None:
+    place = root / ".tfckpt" / "records" / "file"
+    LocalDisk().set_time(place, 1.0)
+    assert place.stat().st_mtime == 1.0
+    elsewhere = replace_by_link(root, ".tfckpt/records")
+    with pytest.raises(OSError, match="symbolic link"):
+        LocalDisk().set_time(place, 2.0)
+    assert (elsewhere / "file").stat().st_mtime == 1.0
 
 
 def test_what_is_behind_a_link_is_not_listed(root: Path) -> None:

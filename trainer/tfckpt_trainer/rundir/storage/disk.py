@@ -130,7 +130,12 @@ class LocalDisk:
 
     def set_time(self, file: Path | int, seconds: float | None = None) -> None:
         """Sets the time of the last change in seconds since the epoch, or to that of the disk."""
-        os.utime(file, None if seconds is None else (seconds, seconds))
+        times = None if seconds is None else (seconds, seconds)
+        if isinstance(file, int):
+            os.utime(file, times)
+            return
+        with ParentDirectory(file) as parent:
+            os.utime(parent.name, times, dir_fd=parent.descriptor, follow_symlinks=False)
 
 
 _in_use: list[Disk] = [LocalDisk()]
