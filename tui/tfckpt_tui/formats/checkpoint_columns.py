@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.rundir.records.checkpoint import Derivation
 from tfckpt_tui.formats import units
+from tfckpt_tui.formats.list_columns import JsonField, ListCell, record_of
 from tfckpt_tui.formats.sort_order import SortBy, SortOrders
 from tfckpt_tui.formats.text import clean
 
@@ -39,30 +40,6 @@ class CheckpointRow(msgspec.Struct, frozen=True):
     checkpoint: Checkpoint
     now: float
     marked: bool = False
-
-
-class HistoryCell(msgspec.Struct, frozen=True):
-    """How the history of the app shows a column.
-
-    Attributes:
-        title: Heading.
-        width: Minimum width in cells.
-        rank: Columns with the highest rank are left out first, after those whose texts are all
-            the same; 0 is always shown.
-        align: `<` left or `>` right.
-        stretch: Share of the spare width, relative to other columns.
-        style: Name of the style of the text.
-        widest: Width up to which the column grows to fit its texts, by the width of the list. Such
-            a column is left out when all its texts are empty. By default it does not grow.
-    """
-
-    title: str
-    width: int
-    rank: int = 0
-    align: str = ">"
-    stretch: int = 0
-    style: str = "value"
-    widest: Callable[[int], int] | None = None
 
 
 class Sort(msgspec.Struct, frozen=True):
@@ -144,20 +121,6 @@ class LinkedFile(msgspec.Struct, frozen=True):
     target: str
 
 
-class JsonField(msgspec.Struct, frozen=True):
-    """A field of each checkpoint in `ls --json`.
-
-    Attributes:
-        name: Its name.
-        kind: Its type, for the schema.
-        meaning: What it is, for the reference.
-    """
-
-    name: str
-    kind: Any
-    meaning: str
-
-
 class CheckpointColumn(msgspec.Struct, frozen=True, kw_only=True):
     """One fact about checkpoints, and how each part of the product shows it.
 
@@ -181,7 +144,7 @@ class CheckpointColumn(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     value: Callable[[Checkpoint], Any]
     text: Callable[[CheckpointRow], str] | None = None
-    history: HistoryCell | None = None
+    history: ListCell | None = None
     sort: Sort | None = None
     number_filter: NumberFilter | None = None
     text_filter: TextFilter | None = None
@@ -269,7 +232,7 @@ def _metric_column(name: str) -> CheckpointColumn:
         key=name,
         value=lambda c: c.metrics.get(name),
         text=text,
-        history=HistoryCell(name, width, rank=2, widest=lambda _: width),
+        history=ListCell(name, width, rank=2, widest=lambda _: width),
         sort=Sort(),
     )
 
@@ -379,7 +342,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
     CheckpointColumn(
         key=NAMES,
         value=lambda c: c.name,
-        history=HistoryCell("checkpoint", 10, align="<", widest=lambda width: width // 4),
+        history=ListCell("checkpoint", 10, align="<", widest=lambda width: width // 4),
         sort=Sort(6, descending=False),
         text_filter=TextFilter("name", "b1"),
         copied=lambda _, c: c.name,
@@ -391,7 +354,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         key="pin",
         value=lambda c: c.pinned,
         text=lambda row: "★" if row.checkpoint.pinned else "",
-        history=HistoryCell("", 1, align="<"),
+        history=ListCell("", 1, align="<"),
         flag="pinned",
         json=JsonField("pinned", bool, "Whether it is pinned, so never pruned."),
     ),
@@ -399,7 +362,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         key="step",
         value=lambda c: c.step,
         text=lambda row: "–" if row.checkpoint.step is None else f"{row.checkpoint.step:,}",
-        history=HistoryCell("step", 9, rank=3),
+        history=ListCell("step", 9, rank=3),
         sort=Sort(1),
         number_filter=NumberFilter("step", ">1000"),
         copied=lambda _, c: "" if c.step is None else str(c.step),
@@ -410,7 +373,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
     CheckpointColumn(
         key="branch",
         value=lambda c: c.branch,
-        history=HistoryCell("branch", 6, rank=4),
+        history=ListCell("branch", 6, rank=4),
         sort=Sort(7),
         number_filter=NumberFilter("branch", ">0"),
         text_filter=TextFilter("branch", "2", exact=True),
@@ -429,7 +392,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
     CheckpointColumn(
         key="state",
         value=lambda c: c.state.value,
-        history=HistoryCell("state", 12, align="<"),
+        history=ListCell("state", 12, align="<"),
         sort=Sort(5, descending=False),
         text_filter=TextFilter(
             "state", "verified", choices=tuple(state.value for state in CheckpointState)
@@ -451,7 +414,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         key="age",
         value=lambda c: c.saved_at,
         text=lambda row: units.age(_age(row)),
-        history=HistoryCell("age", 5, style="muted"),
+        history=ListCell("age", 5, style="muted"),
         sort=Sort(2, descending=False, key=lambda c: -c.saved_at),
         number_filter=NumberFilter(
             "age", "<2h", AGES, lambda row: row.now - row.checkpoint.saved_at
@@ -473,7 +436,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         key="size",
         value=lambda c: c.size,
         text=lambda row: units.size(row.checkpoint.size),
-        history=HistoryCell("size", 8, rank=1),
+        history=ListCell("size", 8, rank=1),
         sort=Sort(3),
         number_filter=NumberFilter("size", ">1GB", SIZES),
         copied=lambda _, c: str(c.size),
@@ -483,7 +446,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
     CheckpointColumn(
         key="shards",
         value=lambda c: c.shards,
-        history=HistoryCell("shards", 6, rank=7),
+        history=ListCell("shards", 6, rank=7),
         sort=Sort(8),
         number_filter=NumberFilter("shards", ">1"),
         ls="SHARDS",
@@ -493,14 +456,14 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         key="loss",
         value=lambda c: c.metrics.get("loss"),
         text=_loss,
-        history=HistoryCell("loss", 8, rank=2),
+        history=ListCell("loss", 8, rank=2),
         sort=Sort(4, descending=False),
     ),
     CheckpointColumn(
         key="not-finite",
         value=lambda c: bool(c.not_finite or c.not_finite_tensors),
         text=_others_not_finite,
-        history=HistoryCell(
+        history=ListCell(
             "not finite", 10, rank=2, align="<", style="bad", widest=lambda width: width // 6
         ),
         flag="not-finite",
@@ -540,7 +503,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         key="trigger",
         value=lambda c: c.trigger,
         text=_why_saved,
-        history=HistoryCell("why saved", 14, rank=5, align="<", stretch=1, style="muted"),
+        history=ListCell("why saved", 14, rank=5, align="<", stretch=1, style="muted"),
         text_filter=TextFilter("why", "command"),
         copied=lambda _, c: c.trigger,
         ls="WHY",
@@ -551,7 +514,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         key="other-metrics",
         value=lambda c: dict(c.metrics),
         text=_other_metrics,
-        history=HistoryCell(
+        history=ListCell(
             "other metrics",
             13,
             rank=6,
@@ -565,7 +528,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         key="duration",
         value=_duration,
         text=lambda row: units.step_time(_duration(row.checkpoint)),
-        history=HistoryCell("took", 7, rank=10, style="muted"),
+        history=ListCell("took", 7, rank=10, style="muted"),
         sort=Sort(9),
     ),
     CheckpointColumn(
@@ -586,13 +549,7 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
 def json_record() -> type[msgspec.Struct]:
     """Returns the record of a checkpoint in `ls --json`: a field for each column with `json`."""
     fields = [column.json for column in COLUMNS if column.json is not None]
-    meanings = "\n".join(f"    {field.name}: {field.meaning}" for field in fields)
-    return msgspec.defstruct(
-        "ListedCheckpoint",
-        [(field.name, field.kind) for field in fields],
-        namespace={"__doc__": f"A checkpoint.\n\nAttributes:\n{meanings}"},
-        frozen=True,
-    )
+    return record_of("ListedCheckpoint", "A checkpoint.", fields)
 
 
 def json_values(checkpoint: Checkpoint) -> list[Any]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, TypeAlias
+
 import msgspec
 
 from tfckpt_trainer.launch.slurm.jobs import JobState
-from tfckpt_trainer.rundir.heartbeats.health import RunState, WorkerState
+from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.records.exactness import ExactnessLevel, PipelineFacts, StepFacts
 from tfckpt_trainer.rundir.records.failure import OutOfMemory
 from tfckpt_trainer.rundir.records.run import CodeVersion
-from tfckpt_trainer.rundir.records.worker import GpuStatus, Phase
+from tfckpt_tui.formats.worker_columns import json_record
 from tfckpt_tui.reports.base import Report
 
 
@@ -213,57 +215,10 @@ class FailureFacts(msgspec.Struct, frozen=True, kw_only=True):
     next_start_at: float | None
 
 
-class WorkerLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that writes heartbeats.
-
-    Attributes:
-        index: 0 is the chief.
-        job: Its job in the cluster: `worker`, `chief`, or `ps`, a parameter server.
-        host: Host name.
-        pid: Process id.
-        state: What it does.
-        phase: Up to `restore` the phases of a start, in their order; then those of training.
-            `prepare` and `build` are the script before and after `create_strategy`.
-        phase_since: When that phase began.
-        doing: The phase of a worker that starts, in words; otherwise empty.
-        step: The last step that it finished.
-        branch: The branch it trains.
-        step_seconds: Median time of a step.
-        step_seconds_p95: 95th percentile.
-        input_wait_seconds: Median time that a step waits for its input.
-        loss: Newest value, mean over all replicas.
-        metrics: Newest value of each metric, by name.
-        not_finite: Metrics that are `nan`, `inf` or `-inf`, by name.
-        examples_per_second: Sum over all workers.
-        cpu_percent: Percent of one core; null for a worker that exited or is lost.
-        memory_bytes: Resident memory; null for a worker that exited or is lost.
-        gpus: Its GPUs; empty without `nvidia-ml-py`.
-        heartbeat_age_seconds: Time since its last heartbeat.
-        detail: Current activity, or cause of death.
-    """
-
-    index: int
-    job: str
-    host: str
-    pid: int
-    state: WorkerState
-    phase: Phase | None
-    phase_since: float | None
-    doing: str
-    step: int
-    branch: int
-    step_seconds: float | None
-    step_seconds_p95: float | None
-    input_wait_seconds: float | None
-    loss: float | None
-    metrics: dict[str, float | None]
-    not_finite: dict[str, str]
-    examples_per_second: float | None
-    cpu_percent: float | None
-    memory_bytes: int | None
-    gpus: tuple[GpuStatus, ...]
-    heartbeat_age_seconds: float
-    detail: str
+if TYPE_CHECKING:
+    WorkerLine: TypeAlias = Any
+else:
+    WorkerLine = json_record()
 
 
 class StatusReport(Report, frozen=True, kw_only=True):

@@ -18,8 +18,8 @@ from tfckpt_tui.app.widgets.charts.chart import Chart
 from tfckpt_tui.app.widgets.run.worker_lines import title_of, worker_lines
 from tfckpt_tui.charting.measurements import STEP_TIME, Measurement
 from tfckpt_tui.formats import units
+from tfckpt_tui.formats.worker_columns import WorkerView
 from tfckpt_tui.monitor.snapshot import RunSnapshot
-from tfckpt_tui.services.runs.account import WorkerView
 
 
 class WorkerScreen(Page):

@@ -14,12 +14,12 @@ from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.launch.slurm.jobs import WAITING, JobState
 from tfckpt_trainer.rundir.event_log import read_entries, require_event_log
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.worker import BEFORE_RUN, Phase
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_line, print_message, print_table
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.code_version import code_in_words
 from tfckpt_tui.formats.text import strategy_words
+from tfckpt_tui.formats.worker_columns import COLUMNS, is_right
 from tfckpt_tui.reports.logs import Event, JournalReport
 from tfckpt_tui.reports.run_facts import JobFacts, StatusReport, WorkerLine
 from tfckpt_tui.services.batch.job_reader import JobReader
@@ -28,7 +28,6 @@ from tfckpt_tui.services.runs.report import has_problem, status_report
 
 WATCH_SECONDS = 2.0
 _NODES_SHOWN = 8
-_BEFORE_POSITION = frozenset({*BEFORE_RUN, Phase.RESTORE})
 
 
 @click.command()
@@ -118,23 +117,13 @@ def _print_status(report: StatusReport) -> None:
 
 
 def _print_workers(workers: Sequence[WorkerLine]) -> None:
-    rows = [
-        (
-            str(worker.index),
-            worker.job,
-            worker.host,
-            worker.state,
-            "–" if worker.phase in _BEFORE_POSITION else str(worker.step),
-            units.step_time(worker.step_seconds),
-            units.metric(worker.loss) if "loss" in worker.metrics else "–",
-            "–" if worker.memory_bytes is None else units.size(worker.memory_bytes),
-            units.age(worker.heartbeat_age_seconds),
-        )
-        for worker in workers
-    ]
+    columns = [column for column in COLUMNS if column.status]
     print_line()
-    header = ("WORKER", "JOB", "HOST", "STATE", "STEP", "STEP TIME", "LOSS", "MEMORY", "HEARD")
-    print_table(header, rows, right={0, 4, 5, 6, 7, 8})
+    print_table(
+        [column.status for column in columns],
+        [[column.text(worker) for column in columns] for worker in workers],
+        right={place for place, column in enumerate(columns) if is_right(column)},
+    )
     for worker in workers:
         if worker.doing:
             print_line(f"worker {worker.index}  {worker.doing}")

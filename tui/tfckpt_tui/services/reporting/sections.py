@@ -15,6 +15,7 @@ from tfckpt_trainer.words.counts import few_of
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.code_version import changes_in_words
 from tfckpt_tui.formats.text import strategy_words
+from tfckpt_tui.formats.worker_columns import COLUMNS, is_right
 from tfckpt_tui.reports.reporting import CurveFacts, CurvesFacts, RunReport, SavesFacts
 from tfckpt_tui.services.runs.failure_card import how_it_ended, loss_of, printed_rows
 
@@ -225,32 +226,10 @@ def _workers(report: RunReport) -> Iterator[Block]:
     if not report.workers:
         yield "No worker has reported."
         return
-    rows = tuple(
-        (
-            f"{worker.index:,}",
-            worker.job,
-            worker.host,
-            worker.state.value,
-            f"{worker.step:,}",
-            units.step_time(worker.step_seconds),
-            units.step_time(worker.input_wait_seconds),
-            _size(worker.memory_bytes),
-            worker.detail,
-        )
-        for worker in report.workers
-    )
-    header = (
-        "worker",
-        "job",
-        "host",
-        "state",
-        "step",
-        "step time",
-        "input wait",
-        "memory",
-        "detail",
-    )
-    yield Table(header, rows, frozenset({0, 4, 5, 6, 7}))
+    columns = [column for column in COLUMNS if column.report]
+    rows = tuple(tuple(column.text(worker) for column in columns) for worker in report.workers)
+    right = frozenset(place for place, column in enumerate(columns) if is_right(column))
+    yield Table(tuple(column.report for column in columns), rows, right)
     for straggler in report.stragglers:
         yield f"Worker {straggler.index} on {straggler.host} slows down the others: {straggler.why}"
 

@@ -31,10 +31,10 @@ from tfckpt_trainer.rundir.records.command import Command, CommandKind
 from tfckpt_trainer.rundir.records.event import EventEntry
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorStatus
-from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.words.advice import Advice
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
+from tfckpt_tui.formats.worker_columns import WorkerView
 from tfckpt_tui.reports.run_facts import FailureFacts
 from tfckpt_tui.services.batch.job_alerts import find_job_alerts
 from tfckpt_tui.services.batch.job_view import JobView, state_with_job, with_events
@@ -160,34 +160,6 @@ class RunReading(msgspec.Struct, frozen=True):
         heard = [status.updated_at for status in self.heartbeats.statuses]
         logged = [entry.at for entry in self.event_log[-1:]]
         return max([self.saved_at, *heard, *logged])
-
-
-class WorkerView(msgspec.Struct, frozen=True):
-    """One worker.
-
-    Attributes:
-        status: Its last heartbeat.
-        state: Its state now.
-        age: Age of the heartbeat in seconds.
-        straggling: Why it seems to slow down the others; empty if it does not.
-        silence: Why it does not react; empty if it does.
-    """
-
-    status: WorkerStatus
-    state: WorkerState
-    age: float
-    straggling: str = ""
-    silence: str = ""
-
-    @property
-    def is_past(self) -> bool:
-        """Whether what was measured of its process is of the past."""
-        return self.state in {WorkerState.EXITED, WorkerState.LOST}
-
-    @property
-    def is_starting(self) -> bool:
-        """Whether it is on the way to its first step; False once its process is gone."""
-        return self.status.is_starting and not self.is_past
 
 
 class RunAccount(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from tfckpt_trainer.catalog.scan.diagnostics import describe_newer
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
-from tfckpt_tui.formats.worker_phases import phase_in_words
+from tfckpt_tui.formats.worker_columns import json_values
 from tfckpt_tui.reports.run_facts import (
     AlertFacts,
     ExactnessFacts,
@@ -26,7 +26,7 @@ from tfckpt_tui.reports.run_facts import (
 )
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
-from tfckpt_tui.services.runs.account import RunAccount, RunReading, WorkerView
+from tfckpt_tui.services.runs.account import RunAccount, RunReading
 from tfckpt_tui.services.runs.reading import read_account
 
 _BAD = frozenset(
@@ -98,7 +98,7 @@ def status_of(reading: RunReading, account: RunAccount) -> StatusReport:
             *([describe_newer(reading.newer_records)] if reading.newer_records else []),
             *account.problems,
         ),
-        workers=tuple(_worker_line(worker, now) for worker in account.workers),
+        workers=tuple(WorkerLine(*json_values(worker, now)) for worker in account.workers),
     )
 
 
@@ -106,34 +106,6 @@ def _other_files(run: RunDirectory) -> Sequence[OtherFile]:
     with suppress(OSError):
         return find_neighbours(run.root).others
     return ()
-
-
-def _worker_line(worker: WorkerView, now: float) -> WorkerLine:
-    status = worker.status
-    return WorkerLine(
-        index=status.index,
-        job=status.job,
-        host=status.host,
-        pid=status.pid,
-        state=worker.state,
-        phase=status.phase,
-        phase_since=status.phase_since,
-        doing=phase_in_words(status, now) if worker.is_starting else "",
-        step=status.step,
-        branch=status.branch,
-        step_seconds=status.step_seconds,
-        step_seconds_p95=status.step_seconds_p95,
-        input_wait_seconds=status.input_wait_seconds,
-        loss=status.loss,
-        metrics=status.metrics,
-        not_finite={metric.name: metric.value for metric in status.not_finite},
-        examples_per_second=status.examples_per_second,
-        cpu_percent=None if worker.is_past else status.cpu_percent,
-        memory_bytes=None if worker.is_past else status.memory_bytes,
-        gpus=() if worker.is_past else tuple(status.gpus),
-        heartbeat_age_seconds=worker.age,
-        detail=status.detail,
-    )
 
 
 def has_problem(report: StatusReport) -> bool:

@@ -9,9 +9,9 @@ from tfckpt_tui.app.widgets.base.icons import WORKER
 from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
+from tfckpt_tui.formats.worker_columns import WorkerView
 from tfckpt_tui.formats.worker_phases import phase_in_words
 from tfckpt_tui.monitor.snapshot import RunSnapshot
-from tfckpt_tui.services.runs.account import WorkerView
 
 _GAP: Span = ("   ", "")
 

@@ -2,45 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.cells import cell_len
 
 from tfckpt_trainer.rundir.heartbeats.health import MAKES_NO_STEPS, RunState, WorkerState
-from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
 from tfckpt_tui.app.widgets.base.icons import WORKER
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.styled_text import Span, line, shorten
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
+from tfckpt_tui.formats.worker_columns import COLUMNS, WorkerView, json_values
 from tfckpt_tui.formats.worker_phases import phase_in_words
 from tfckpt_tui.monitor.snapshot import RunSnapshot
-from tfckpt_tui.services.runs.account import WorkerView
+from tfckpt_tui.reports.run_facts import WorkerLine
 
-_COLUMNS = (
-    Column("index", "worker", 6),
-    Column("job", "job", 6, align="<"),
-    Column("state", "state", 11, align="<"),
-    Column("host", "host", 10, rank=7, align="<", stretch=1),
-    Column("pid", "pid", 7, rank=12),
-    Column("step", "step", 9),
-    Column("time", "step time", 9, rank=1),
-    Column("p95", "p95", 7, rank=4),
-    Column("input", "input wait", 10, rank=6),
-    Column("loss", "loss", 8, rank=2),
-    Column("cpu", "cpu", 5, rank=3),
-    Column("memory", "memory", 8, rank=4),
-    Column("gpu", "gpu", 5, rank=5),
-    Column("gpu-memory", "gpu memory", 14, rank=8),
-    Column("age", "heard", 6),
-    Column("detail", "", 16, rank=11, align="<", stretch=4),
+_COLUMNS = tuple(
+    Column(
+        column.key,
+        column.cell.title,
+        column.cell.width,
+        column.cell.rank,
+        column.cell.align,
+        column.cell.stretch,
+    )
+    for column in COLUMNS
+    if column.cell is not None
 )
 _SENTENCE = Column("detail", "", 24, rank=1, align="<", stretch=4)
 """Details where they matter more than measurements: while workers start, or keep all from acting.
 """
 
-_MEASURED = frozenset({"time", "p95", "input", "loss"})
+_MEASURED = frozenset(column.key for column in COLUMNS if column.is_measured)
 _TROUBLE = {WorkerState.LOST: 3, WorkerState.STALLED: 2, WorkerState.EXITED: 1}
 _STALE = 3.0
 _ENDED = {
@@ -130,10 +124,8 @@ class Workers(ListPane[WorkerView]):
 
     def _columns(self) -> list[Column]:
         workers = self.snapshot.workers if self.snapshot else ()
-        has_gpu = any(worker.status.gpus for worker in workers)
-        hidden = set() if has_gpu else {"gpu", "gpu-memory"}
-        if all(worker.status.job == "worker" for worker in workers):
-            hidden.add("job")
+        lines = [WorkerLine(*json_values(worker, self._at)) for worker in workers]
+        hidden = {column.key for column in COLUMNS if not any(map(column.matters, lines))}
         if not any(_detail(worker, self._at) or worker.straggling for worker in workers):
             hidden.add("detail")
         columns = [column for column in self.columns if column.key not in hidden]
@@ -152,32 +144,23 @@ def _trouble(worker: WorkerView) -> int:
 
 
 def _cells(worker: WorkerView, at: float) -> dict[str, Sequence[Span]]:
-    status, sign = worker.status, WORKER[worker.state]
+    status, facts = worker.status, WorkerLine(*json_values(worker, at))
     stale = worker.age > _STALE * status.interval_seconds
-    is_past = worker.is_past
-    value = "muted" if stale or is_past else "value"
+    value = "muted" if stale or worker.is_past else "value"
     # Measured in steps that are over.
     measured = "muted" if worker.state in MAKES_NO_STEPS else value
-    serves = status.activity is Activity.SERVING
-    used = sum(gpu.memory_used for gpu in status.gpus)
-    total = sum(gpu.memory_total for gpu in status.gpus)
-    uses = [gpu.use_percent for gpu in status.gpus if gpu.use_percent is not None]
-    busiest = max(uses, default=None)
+    cells: dict[str, Sequence[Span]] = {}
+    for column in COLUMNS:
+        if column.cell is not None:
+            text = clean(column.text(facts))
+            usual = measured if column.is_measured else value
+            is_usual = column.cell.style == "value"
+            cells[column.key] = ((text, usual if is_usual else column.cell.style),)
+    loss = cells["loss"][0][0]
     return {
-        "index": ((str(status.index), "strong"),),
-        "job": ((clean(status.job), value),),
-        "state": sign.with_word(worker.state.value),
-        "host": ((clean(status.host), value),),
-        "pid": ((str(status.pid), "muted"),),
-        "step": ((f"{status.step:,}" if status.has_position and not serves else "–", value),),
-        "time": ((_or_dash(status.step_seconds, units.step_time), measured),),
-        "p95": ((_or_dash(status.step_seconds_p95, units.step_time), measured),),
-        "input": ((_or_dash(status.input_wait_seconds, units.step_time), measured),),
-        "loss": ((_loss(worker), "bad" if _loss(worker) == "NaN" else value),),
-        "cpu": ((_or_dash(None if is_past else status.cpu_percent, _percent), value),),
-        "memory": ((_or_dash(None if is_past else status.memory_bytes, units.size), value),),
-        "gpu": ((_or_dash(busiest, _percent), value),),
-        "gpu-memory": ((f"{units.size(used)} of {units.size(total)}", value),),
+        **cells,
+        "state": WORKER[worker.state].with_word(worker.state.value),
+        "loss": ((loss, "bad" if loss == "NaN" else value),),
         "age": ((units.age(worker.age), "bad" if stale else "muted"),),
         "detail": ((worker.straggling, "warn"), (_detail(worker, at), "muted")),
     }
@@ -189,18 +172,3 @@ def _detail(worker: WorkerView, at: float) -> str:
     phase = phase_in_words(status, at) if worker.is_starting else ""
     said = " · ".join(part for part in (ending, phase, clean(status.detail)) if part)
     return f" · {said}" if said and worker.straggling else said
-
-
-def _loss(worker: WorkerView) -> str:
-    status = worker.status
-    if status.loss is None and "loss" not in status.metrics:
-        return "–"
-    return units.metric(status.loss)
-
-
-def _percent(value: float) -> str:
-    return f"{value:.0f}%"
-
-
-def _or_dash(value: float | None, show: Callable[[float], str]) -> str:
-    return "–" if value is None else show(value)
