@@ -92,6 +92,17 @@ def test_an_interrupt_says_where_to_see_what_is_left(
     assert last.endswith(f" with `tfckpt-tui {command} {root}`.")
 
 
+def test_a_list_that_is_a_link_is_told_and_left_as_it_is(tool: Tool, ended: RunFactory) -> None:
+    place = ended.run.state_file
+    place.rename(ended.run.root / "list.txt")
+    place.symlink_to("list.txt")
+    before = place.read_text()
+    said = tool("prune", ended.run.root, "ckpt-100", "--yes")
+    assert said.code == 0
+    assert f"Done, but: {place} cannot be read as TensorFlow's list" in said.words
+    assert (place.is_symlink(), place.read_text()) == (True, before)
+
+
 def test_the_variables_of_a_saved_model_stay(tool: Tool, tmp_path: Path) -> None:
     place = tmp_path / "model" / "variables"
     place.mkdir(parents=True)

@@ -425,6 +425,8 @@ def _move_to_trash(
         names = frozenset(manifest.names)
         remove_from_state_file(run, names, [c for c in checkpoints if c.name not in names])
     trash_files(run, run.trash / manifest.id, manifest.checkpoints, strict=True)
+    if manifest.update_state_file and os.path.lexists(run.state_file) and not read_state_list(run):
+        on_warning(f"{run.state_file} cannot be read as TensorFlow's list, and was not changed.")
     try:
         return retry_with_reserve(run, lambda: _mark_done(run, manifest))
     except (OSError, DiskFullError) as error:
