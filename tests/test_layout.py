@@ -21,6 +21,13 @@ def folders(package: Path) -> set[Path]:
     return {path.parent for path in package.rglob("__init__.py")}
 
 
+@pytest.fixture(scope="module")
+def trees() -> dict[Path, ast.Module]:
+    """Each module as Python reads it."""
+    paths = [path for package in PACKAGES for path in modules(package)]
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+
+
 def exhaustive_layers() -> set[str]:
     """Returns the packages of which an import rule has to name every module and folder."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -51,10 +58,10 @@ def test_no_two_modules_of_one_layer_have_the_same_name(package: Path) -> None:
     assert twice == {}, "Rename them: a name leads to one module of each layer."
 
 
-def test_no_two_public_classes_have_the_same_name() -> None:
+def test_no_two_public_classes_have_the_same_name(trees: dict[Path, ast.Module]) -> None:
     named = defaultdict(list)
-    for path in (path for package in PACKAGES for path in modules(package)):
-        for thing in ast.parse(path.read_text(encoding="utf-8")).body:
+    for path, tree in trees.items():
+        for thing in tree.body:
             if isinstance(thing, ast.ClassDef) and not thing.name.startswith("_"):
                 named[thing.name].append(str(path.relative_to(ROOT)))
     twice = {name: places for name, places in named.items() if len(places) > 1}
@@ -79,29 +86,34 @@ def own_commands(tree: ast.AST) -> list[ast.List | ast.Tuple]:
         for node in ast.walk(tree)
         if isinstance(node, ast.List | ast.Tuple)
         and node.elts
+        and isinstance(node.elts[0], ast.Attribute)
         and ast.unparse(node.elts[0]) == "sys.executable"
     ]
 
 
-def test_no_process_of_this_library_imports_from_the_current_directory() -> None:
+def test_no_process_of_this_library_imports_from_the_current_directory(
+    trees: dict[Path, ast.Module],
+) -> None:
     """Another user may have put a `numpy.py` there."""
     commands = {
         f"{path.relative_to(ROOT)}:{command.lineno}": ast.unparse(command.elts[1])
-        for package in PACKAGES
-        for path in modules(package)
-        for command in own_commands(ast.parse(path.read_text(encoding="utf-8")))
+        for path, tree in trees.items()
+        for command in own_commands(tree)
     }
     assert len(commands) >= 10
     assert {place for place, option in commands.items() if option != "'-P'"} == set()
 
 
-def test_no_message_of_the_app_is_markup() -> None:
+def test_no_message_of_the_app_is_markup(trees: dict[Path, ast.Module]) -> None:
     """It may have a name from a disk or a process, such as `[/nope]`."""
     calls = [
         (f"{path.relative_to(ROOT)}:{call.lineno}", call)
-        for path in modules(ROOT / "tui" / "tfckpt_tui")
-        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith(".notify")
+        for path, tree in trees.items()
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == "notify"
+        and "tfckpt_tui" in path.parts
     ]
     assert len(calls) >= 20
     plain = {"markup": "False"}.items()
@@ -133,23 +145,23 @@ OUTSIDE_OF_RUNS = {
 
 def changes_files(call: ast.Call) -> bool:
     """Whether a call is one of Python's own that changes files."""
-    name = ast.unparse(call.func)
-    owner, _, last = name.rpartition(".")
-    if owner in ("os", "shutil"):
-        return last in CHANGING_CALLS[owner]
+    function = call.func
+    last = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
     if last == "open":
         modes = [*call.args, *(word.value for word in call.keywords if word.arg == "mode")]
         return any(isinstance(m, ast.Constant) and m.value in MODES for m in modes)
-    return bool(owner) and last in CHANGING_CALLS["Path"]
+    if not isinstance(function, ast.Attribute):
+        return False
+    owner = getattr(function.value, "id", "")
+    return last in CHANGING_CALLS[owner if owner in ("os", "shutil") else "Path"]
 
 
-def test_files_of_a_run_are_changed_by_the_storage_alone() -> None:
-    found = [
-        f"{path.relative_to(package)}:{call.lineno}: {ast.unparse(call)}"
-        for package in PACKAGES
-        for path in modules(package)
-        if not f"{path.relative_to(package)}".startswith(("rundir/storage", *OUTSIDE_OF_RUNS))
-        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(call, ast.Call) and changes_files(call)
-    ]
+def test_files_of_a_run_are_changed_by_the_storage_alone(trees: dict[Path, ast.Module]) -> None:
+    found = []
+    for path, tree in trees.items():
+        (package,) = (package for package in PACKAGES if package in path.parents)
+        place = path.relative_to(package)
+        if not str(place).startswith(("rundir/storage", *OUTSIDE_OF_RUNS)):
+            calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+            found += [f"{place}:{c.lineno}: {ast.unparse(c)}" for c in calls if changes_files(c)]
     assert found == [], "Use `rundir/storage`: it follows no links, and shares what it makes."
