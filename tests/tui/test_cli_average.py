@@ -21,6 +21,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.reports.new_files import AverageReport
+from tfckpt_tui.services.tensors.average import plan_average
 
 
 @pytest.fixture
@@ -202,6 +203,18 @@ def test_different_variables_are_refused_with_a_list(tool, tmp_path):
     assert "The checkpoints have different variables, so they cannot be averaged:" in said.words
     assert "  a: float32 3 in ckpt-1, float32 4 in ckpt-2\n" in said.words
     assert "  b: float64 1 in ckpt-1, missing in ckpt-2\n" in said.words
+
+
+def test_a_source_that_is_pruned_meanwhile_is_said_to_be_in_the_trash(tool, made, monkeypatch):
+    def pruned_meanwhile(*arguments, **options):
+        plan = plan_average(*arguments, **options)
+        tool("prune", made.run.root, "ckpt-100", "--yes")
+        return plan
+
+    monkeypatch.setattr("tfckpt_tui.cli.tensors.average.plan_average", pruned_meanwhile)
+    said = tool("average", made.run.root, "ckpt-100", "ckpt-200")
+    assert said.code == 2
+    assert "ckpt-100 is in the trash" in said.words
 
 
 def test_a_damaged_source_leaves_nothing(tool, made):

@@ -25,7 +25,7 @@ from tfckpt_tui.cli.output import (
 )
 from tfckpt_tui.formats import units
 from tfckpt_tui.reports.new_files import AverageReport, AverageSource, NamedTensor
-from tfckpt_tui.services.checkpoints.look_up import look_up_all
+from tfckpt_tui.services.checkpoints.look_up import look_up_all, telling_what_became_of
 from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.services.tensors.average import AveragePlan, plan_average
 from tfckpt_tui.services.tensors.average import average as write_average
@@ -67,16 +67,16 @@ def average(
     """
     if weights is not None and ema is not None:
         raise click.UsageError("Give either --weights or --ema.")
-    plan = plan_average(
-        run,
-        look_up_all(run, names),
-        None if weights is None else _numbers(weights),
-        decay=ema,
-        name=name,
-    )
+    given = None if weights is None else _numbers(weights)
+    chosen = look_up_all(run, names)
+    with telling_what_became_of(run, names):
+        plan = plan_average(run, chosen, given, decay=ema, name=name)
     meter, checking = ReadProgress("averaging"), ReadProgress("verifying")
     try:
-        with explain_interrupt(index_path(run.root / plan.new.name)):
+        with (
+            telling_what_became_of(run, names),
+            explain_interrupt(index_path(run.root / plan.new.name)),
+        ):
             record, warnings = write_average(
                 run,
                 plan,

@@ -22,7 +22,7 @@ from tfckpt_tui.cli.output import (
 )
 from tfckpt_tui.formats import units
 from tfckpt_tui.reports.new_files import EditReport
-from tfckpt_tui.services.checkpoints.look_up import look_up
+from tfckpt_tui.services.checkpoints.look_up import look_up, telling_what_became_of
 from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.services.tensors.edit import Changes, EditPlan, plan_edit
 from tfckpt_tui.services.tensors.edit import edit as write_edit
@@ -92,7 +92,9 @@ def edit(
     then renames.
     """
     changes = Changes([_copy(run, *copy) for copy in copies], casts, drops, renames)
-    plan = plan_edit(run, look_up(run, checkpoint), changes, name)
+    chosen = look_up(run, checkpoint)
+    with telling_what_became_of(run, [checkpoint]):
+        plan = plan_edit(run, chosen, changes, name)
     if not as_json:
         for change in plan.edit.changes:
             print_line(change)
@@ -106,7 +108,10 @@ def edit(
         confirm(f"Write {plan.new.name} from {plan.checkpoint.name} with these changes?")
     meter, checking = ReadProgress("writing"), ReadProgress("verifying")
     try:
-        with explain_interrupt(index_path(run.root / plan.new.name)):
+        with (
+            telling_what_became_of(run, [checkpoint]),
+            explain_interrupt(index_path(run.root / plan.new.name)),
+        ):
             record, warnings = write_edit(
                 run,
                 plan,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.other_formats import find_other_file
@@ -76,6 +77,24 @@ def look_up_all(run: RunDirectory, texts: Sequence[str | None]) -> list[Checkpoi
                 f"{other.name} is no checkpoint of TensorFlow, but {other.format.name}: "
                 f"{other.format.reader} loads it."
             ) from None
+        raise
+
+
+@contextmanager
+def telling_what_became_of(run: RunDirectory, texts: Sequence[str]) -> Iterator[None]:
+    """Has a missing file of a checkpoint name what somebody did to that meanwhile.
+
+    Args:
+        run: The run directory.
+        texts: Names and steps of the checkpoints that are read.
+
+    Raises:
+        UsageError: One is in the trash, or gone.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        look_up_all(run, texts)
         raise
 
 
