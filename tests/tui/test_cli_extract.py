@@ -35,6 +35,8 @@ from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.tensors import read_tensor_bytes
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.confirmation import explain_interrupt
 from tfckpt_tui.reports.new_files import ConvertReport, ExtractReport
 from waiting import MOST_SECONDS, wait_until
@@ -188,6 +190,8 @@ def test_a_checkpoint_goes_out_and_comes_back(tool, run, kind):
     shown = tool("inspect", run, "ckpt-8", "--json").json
     assert shown["object_graph"] is True
     assert {one["path"] for one in shown["tensors"]} == {"model/kernel", "model/scale", "step"}
+    last = read_entries(RunDirectory(run))[-1]
+    assert (last.message, last.checkpoint) == (f"Converted ckpt-7.{kind} into ckpt-8.", "ckpt-8")
 
 
 def test_a_directory_is_made_and_shards_are_cut(tool, tmp_path):

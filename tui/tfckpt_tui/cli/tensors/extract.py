@@ -41,6 +41,7 @@ from tfckpt_tui.services.checkpoints.tensor_files import (
     opened,
     opened_file,
 )
+from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.services.runs.open_run import open_run
 from tfckpt_tui.services.tensors.edit import overflow_words, source_of
 from tfckpt_tui.services.tensors.extract import (
@@ -243,8 +244,15 @@ def convert(
     meter = ReadProgress("writing")
     try:
         with explain_interrupt(index_path(expand_user(directory) / name)):
-            record, conversion = write_checkpoint(
-                directory, name, source, other, by_name=by_name, shard_size=limit, on_progress=meter
+            record, conversion, told = write_checkpoint(
+                directory,
+                name,
+                source,
+                other,
+                by_name=by_name,
+                shard_size=limit,
+                through=FrontEnd.COMMAND_LINE,
+                on_progress=meter,
             )
     except FileNotFoundError as error:
         raise UsageError(f"{error.filename} does not exist.") from error
@@ -252,7 +260,7 @@ def convert(
         meter.close()
     written, taken = conversion.written, conversion.taken
     new = expand_user(directory) / name
-    warnings = [words for words in (*_loss_words(conversion), step_words(new)) if words]
+    warnings = [words for words in (*_loss_words(conversion), step_words(new), told) if words]
     if as_json:
         print_json(
             ConvertReport(

@@ -43,7 +43,8 @@ from tfckpt_trainer.rundir.storage.files import delete_if_empty, make_directory
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_tui.services.checkpoints.inspect import Inspection, errors_by_path
 from tfckpt_tui.services.checkpoints.tensor_files import TensorSource
-from tfckpt_tui.services.tensors.new_checkpoint import source_facts
+from tfckpt_tui.services.control.request import FrontEnd
+from tfckpt_tui.services.tensors.new_checkpoint import log_derived, source_facts
 from tfckpt_tui.services.tensors.write_errors import explain_write_errors
 
 
@@ -230,14 +231,16 @@ def convert(
     *,
     by_name: bool = False,
     shard_size: int | None = None,
+    through: FrontEnd,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
-) -> tuple[CheckpointRecord, LikeConversion]:
+) -> tuple[CheckpointRecord, LikeConversion, str]:
     """Writes checkpoint `name` from an array file; creates its directory if it is missing.
 
     With `like`, the checkpoint has the names, types and object graph of that one.
 
     Returns:
-        The record of the new checkpoint, and what was written.
+        The record of the new checkpoint, what was written, and a sentence if the event log could
+        not be.
 
     Raises:
         UsageError: The name is no file name, or a tensor cannot be stored.
@@ -265,7 +268,8 @@ def convert(
         record = _record_of(run, name, source, like)
         stored = add_derived_checkpoint(run, record, write, shard_size=shard_size)
         assert conversion is not None, "it was written"
-        return stored, conversion
+    message = f"Converted {source.name} into {name}."
+    return stored, conversion, log_derived(run, stored, message, through)
 
 
 def _record_of(

@@ -181,7 +181,14 @@ def derive(
             on_verified=on_verified,
             on_not_finite=on_not_finite,
         )
-    told = log_event(
+    return record, log_derived(run, record, message, through)
+
+
+def log_derived(
+    run: RunDirectory, record: CheckpointRecord, message: str, through: FrontEnd
+) -> str:
+    """Tells the event log of a checkpoint that was made; returns a sentence if that failed."""
+    return log_event(
         run,
         EventKind.NOTE,
         message,
@@ -190,7 +197,6 @@ def derive(
         branch=record.branch,
         checkpoint=record.name,
     )
-    return record, told
 
 
 def _record_of(new: NewName, newest: Checkpoint, derivation: Derivation) -> CheckpointRecord:
