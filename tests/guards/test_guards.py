@@ -23,7 +23,7 @@ from tfckpt_trainer.guards import (
 )
 from tfckpt_trainer.guards.actions import ACTIONS
 from tfckpt_trainer.guards.conditions import CONDITIONS
-from tfckpt_trainer.guards.watch import OVER_AFTER, GuardWatch
+from tfckpt_trainer.guards.watch import OVER_AFTER, GuardWatch, begun_conditions
 from tfckpt_trainer.rundir.records.command import (
     CommandArguments,
     PauseArguments,
@@ -33,6 +33,7 @@ from tfckpt_trainer.rundir.records.command import (
     SkipArguments,
     StopArguments,
 )
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.hyperparameter import Bounds, Hyperparameter
 
 NAN = math.nan
@@ -247,3 +248,19 @@ def test_the_page_on_guards_has_all_of_them_and_its_texts_are_guards() -> None:
     for term in CONDITIONS:
         if " deviations=" in term.usage() or "times=" in term.usage() or "mode" in term.usage():
             assert f"`{term.usage()}`" in page
+
+
+def test_what_began_before_the_step_of_a_start_has_fired():
+    def event(kind: EventKind, step: int, **details: object) -> EventEntry:
+        return EventEntry(at=0.0, kind=kind, message="", step=step, details=details)
+
+    fired = [
+        event(EventKind.GUARD, 12, rule="a", began=10),
+        event(EventKind.GUARD, 30, rule="b", began=30),
+        event(EventKind.GUARD, 31, rule="c"),
+    ]
+    assert begun_conditions(fired) == {"a": 10, "b": 30}
+    assert begun_conditions([*fired, event(EventKind.START, 20)]) == {"a": 10}
+    assert begun_conditions([*fired, event(EventKind.RESTORE, 5)]) == {}
+    again = [event(EventKind.RESTORE, 5), event(EventKind.GUARD, 9, rule="a", began=8)]
+    assert begun_conditions([*fired, *again, event(EventKind.START, 8)]) == {"a": 8}

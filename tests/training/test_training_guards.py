@@ -129,7 +129,7 @@ def test_after_the_limit_the_run_pauses_and_says_why_also_over_a_restart(tmp_pat
         "The run pauses: it fired 3 times, and may 2 times.",
     ]
     assert len(first.events(EventKind.RESTORE)) == 2
-    again = Script(tmp_path, guards=[guard], bad=[7, 15, 16]).train(on_pause=end)
+    again = Script(tmp_path, guards=[guard], bad=[7, 30, 31]).train(on_pause=end)
     assert len(again.events(EventKind.GUARD)) == 4
     assert len(again.events(EventKind.RESTORE)) == 2
 
@@ -143,6 +143,15 @@ def test_what_a_guard_changed_is_made_again_once_after_a_crash(tmp_path, action)
     assert float(again.model.rate.numpy()) == 0.25
     assert float(again.model.sum.numpy()) == float(whole.model.sum.numpy())
     # It counts once against the limit.
+    assert len(again.events(EventKind.GUARD)) == 1
+
+
+def test_a_condition_that_holds_over_a_crash_changes_a_value_once(tmp_path):
+    rule = "above loss -1: scale rate 0.5"
+    Script(tmp_path / "run", guards=[rule], total_steps=15).train()
+    lost = copy_before(15, tmp_path / "run", tmp_path / "lost")
+    again = Script(lost, guards=[rule], total_steps=15).train()
+    assert float(again.model.rate.numpy()) == 0.25
     assert len(again.events(EventKind.GUARD)) == 1
 
 

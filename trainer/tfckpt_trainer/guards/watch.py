@@ -9,6 +9,7 @@ import msgspec
 
 from tfckpt_trainer.guards.conditions import Condition, Evidence, StepReading
 from tfckpt_trainer.guards.guard import Guard
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 
 OVER_AFTER = 20
 """Steps in a row without a condition after which it may begin again."""
@@ -26,6 +27,25 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
     rule: str
     step: int
     evidence: Evidence
+
+
+def begun_conditions(entries: Iterable[EventEntry]) -> dict[str, int]:
+    """Returns the steps in which the conditions of guards began to hold, by the text of the guard.
+
+    One that began after a step to which training went back is left out. Whether it held until the
+    end is not in the event log.
+
+    Args:
+        entries: The event log, oldest first.
+    """
+    begun: dict[str, int] = {}
+    for entry in entries:
+        if entry.kind is EventKind.GUARD and isinstance(entry.details.get("began"), int):
+            begun[str(entry.details.get("rule"))] = entry.details["began"]
+        elif entry.kind in (EventKind.START, EventKind.RESTORE):
+            left = entry.step or 0
+            begun = {rule: began for rule, began in begun.items() if began <= left}
+    return begun
 
 
 class _Watched:
@@ -83,9 +103,13 @@ class GuardWatch:
 
     def fired(self, firing: Firing) -> None:
         """Notes that a guard fired on another worker: it does not fire here for the same reason."""
+        self.begun(firing.rule, firing.evidence.began)
+
+    def begun(self, rule: str, step: int) -> None:
+        """Notes that the condition of a guard holds since a step for which it has fired."""
         for watched in self._watched:
-            if watched.rule == firing.rule:
-                watched.begin(firing.evidence.began)
+            if watched.rule == rule:
+                watched.begin(step)
 
     def restored(self, step: int) -> None:
         """Notes that training went back, or continues from a checkpoint of `step`."""

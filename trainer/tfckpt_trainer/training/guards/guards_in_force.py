@@ -10,7 +10,8 @@ import msgspec
 from tfckpt_trainer.errors import UsageError, describe_error
 from tfckpt_trainer.guards import Guard, StepReading
 from tfckpt_trainer.guards.trial import why_useless
-from tfckpt_trainer.guards.watch import Firing, GuardWatch
+from tfckpt_trainer.guards.watch import Firing, GuardWatch, begun_conditions
+from tfckpt_trainer.rundir.event_log import WHOLE_LOG, read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import GuardInForce, GuardSource
@@ -36,6 +37,12 @@ class RulesOfWorker(msgspec.Struct, frozen=True, kw_only=True):
     """The guards that the script of one worker gave."""
 
     rules: list[str]
+
+
+class _Begun(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps since which the conditions of guards hold that fired before a start, by rule."""
+
+    steps: dict[str, int]
 
 
 class GuardsInForce:
@@ -109,6 +116,20 @@ class GuardsInForce:
                 raise UsageError(f"The guard {rule!r} cannot act. {problem}")
         self.read_settings()
         self._telemetry.metrics.on_step = self.step_done
+
+    def go_on(self, step: int) -> None:
+        """Takes up what fired before a start from a checkpoint of `step`: it fires once.
+
+        All workers call it together.
+        """
+        if not self.rules:
+            return
+        entries = read_entries(self._run, newest=WHOLE_LOG) if self._group.is_chief else ()
+        agreed = self._group.broadcast(_Begun(steps=begun_conditions(entries)), _Begun)
+        assert agreed is not None
+        for rule, began in agreed.steps.items():
+            if rule in self._watches and began <= step:
+                self._watches[rule].begun(rule, began)
 
     def close(self) -> None:
         """Evaluates no step any more. What reports the steps outlives the run."""

@@ -193,6 +193,7 @@ class BetweenCalls:
 
     def opened(self) -> None:
         """Carries out what is due before the first step."""
+        self.guards.go_on(self._position.step)
         stay_paused(self._commands.trainer)
         self._commands.step_done()
 
