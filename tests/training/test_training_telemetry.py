@@ -62,7 +62,7 @@ def test_a_file_of_others_in_the_place_of_the_state_file_is_kept_and_told(tmp_pa
     writer.close(60)
     (told,) = [entry.message for entry in read_entries(run)]
     (aside,) = tmp_path.glob("checkpoint.damaged-*")
-    assert told == f"{run.state_file} was no state file of TensorFlow. It is {aside.name} now."
+    assert told == f"{run.state_file} was a symbolic link. It is {aside.name} now."
     assert os.readlink(aside) == "notes.txt"
     assert read_state_file(run.state_file).latest_name == "ckpt-2"
 

@@ -10,7 +10,7 @@ from unittest import mock
 import msgspec
 import pytest
 from answering_trainer import AnsweringTrainer, done
-from checkpoint_directory import latest_name
+from checkpoint_directory import latest_name, listed_names
 from hypothesis import given
 from hypothesis import strategies as st
 from json_reference import check
@@ -248,7 +248,8 @@ def test_nor_is_one_replaced_that_no_state_file_can_be(
     tool: Tool, tmp_path: Path, what: str
 ) -> None:
     made = without_heartbeats(two_branches(tmp_path / "run"))
-    place = made.run.state_file
+    place, listed = made.run.state_file, set(listed_names(made.run.root))
+    assert len(listed) > 1
     place.rename(made.run.root / "state.txt")
     if what == "large":
         with place.open("wb") as file:
@@ -262,8 +263,11 @@ def test_nor_is_one_replaced_that_no_state_file_can_be(
     assert said.code == 0
     (aside,) = made.run.root.glob("checkpoint.damaged-*")
     assert (aside.lstat().st_ino, aside.lstat().st_mode) == (before.st_ino, before.st_mode)
-    assert f"{place} was no state file of TensorFlow. It is {aside.name} now." in said.data
+    was = "a symbolic link" if what == "link" else "no state file of TensorFlow"
+    assert f"{place} was {was}. It is {aside.name} now." in said.data
     assert latest_name(made.run.root) == "ckpt-300"
+    # TensorFlow follows a link, so its list stays.
+    assert set(listed_names(made.run.root)) == (listed if what == "link" else {"ckpt-300"})
 
 
 def test_checkpoints_show_their_values(tool: Tool, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -181,10 +182,11 @@ def point_state_file_at(run: RunDirectory, name: str) -> str:
         state = read_state_file(run.state_file)
     except DamagedFileError:
         # TensorFlow cannot read a damaged state file either; this write replaces it.
-        state = None
-        if _is_of_others(run.state_file):
+        state, is_link = _behind_link(run.state_file), run.state_file.is_symlink()
+        if is_link or _is_of_others(run.state_file):
             aside = move_aside(run.state_file)
-            told = f"{run.state_file} was no state file of TensorFlow. It is {aside} now."
+            what = "a symbolic link" if is_link else "no state file of TensorFlow"
+            told = f"{run.state_file} was {what}. It is {aside} now."
     listed = state.all_paths if state else ()
     stamps = state.timestamps if state and len(state.timestamps) == len(listed) else ()
     times = dict(zip(listed, stamps or (0.0,) * len(listed), strict=True))
@@ -206,7 +208,16 @@ def _is_of_others(state_file: Path) -> bool:
     try:
         return is_foreign(read_bounded(state_file))
     except DamagedFileError:
-        return state_file.is_symlink() or not state_file.is_dir()
+        return not state_file.is_dir()
+
+
+def _behind_link(path: Path) -> StateFile | None:
+    """Returns the state file to which a link leads; TensorFlow reads it."""
+    if not path.is_symlink():
+        return None
+    with suppress(OSError, DamagedFileError):
+        return read_state_file(Path(os.path.realpath(path)))
+    return None
 
 
 def _finish(run: RunDirectory, name: str, manifest: SaveManifest | None) -> bool:
