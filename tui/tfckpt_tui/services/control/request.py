@@ -182,9 +182,10 @@ def _require_done(run: RunDirectory, outcome: Command, timeout: float) -> Comman
         raise TfckptError(f"{kind} failed: {outcome.message}", outcome.advice)
     event_log = command_or_key("events", "journal", run.root)
     if _has_ended(run):
+        said = f" Its last words: {outcome.message}" if outcome.message else ""
         raise TfckptError(
-            f"The trainer ended before {kind} was done. It had said: {outcome.message}",
-            Advice.of("See what happened with {event_log}.", event_log=event_log),
+            f"The trainer ended before it answered, so {kind} may be done or not.{said}",
+            Advice.of("{event_log} tells whether it is.", event_log=event_log),
         )
     raise TfckptError(
         f"{kind} was not done within {timeout:g} s; it is {outcome.state.value}: {outcome.message}"
