@@ -200,6 +200,15 @@ def test_the_ending_of_the_file_names_the_format(tool: Tool, made: RunFactory) -
     assert tool("report", made.run.root, "--json", "-o", file).code == 2
 
 
+def test_nothing_is_written_through_a_link(tool: Tool, made: RunFactory) -> None:
+    theirs, link = made.run.root.parent / "theirs", made.run.root.parent / "run.md"
+    theirs.write_text("of somebody else")
+    link.symlink_to(theirs)
+    said = tool("report", made.run.root, "-o", link)
+    assert (said.code, theirs.read_text()) == (4, "of somebody else")
+    assert f"{link} is a symbolic link, and nothing is written through one." in said.words
+
+
 def test_a_spike_survives_downsampling() -> None:
     reader = CurveReader()
     reader.add(point(step, loss=9.0 if step == 77_777 else 1.0) for step in range(100_000))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from tfckpt_trainer.errors import ExitCode
+from tfckpt_trainer.errors import ExitCode, RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.files import write_atomic
 from tfckpt_tui.cli.main import NamedPath, RunArgument, on_open_run, prints
@@ -20,6 +20,9 @@ from tfckpt_tui.services.reporting.html_report import as_html
 from tfckpt_tui.services.reporting.markdown_report import as_markdown
 
 _MARKDOWN = "md"
+_STREAMS = {Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd")}
+"""Where links lead to what this process has open."""
+
 _RENDERERS = {"html": as_html, _MARKDOWN: as_markdown}
 
 
@@ -63,6 +66,11 @@ def report(run: RunDirectory, output: Path | None, kind: str | None, as_json: bo
 
 
 def _write(output: Path, data: bytes) -> None:
+    if output.is_symlink() and output.parent not in _STREAMS:
+        raise RefusedError(
+            f"{output} is a symbolic link, and nothing is written through one. Name the file that "
+            "it leads to, or another one."
+        )
     target = Path(os.path.realpath(output))
     if target.exists() and not target.is_file():
         # A device or a pipe takes data; nothing can take its place.
