@@ -88,7 +88,8 @@ async def test_a_stop_of_a_script_that_hangs_while_its_heart_beats_promises_none
         for index in (0, 1):
             now = time.time()
             last = now - 150 if index in workers else now
-            live.worker(index, updated_at=now, last_step_at=last)
+            # An interval at which they do not grow old while the app starts.
+            live.worker(index, updated_at=now, last_step_at=last, interval_seconds=60.0)
         return True
 
     beat()
