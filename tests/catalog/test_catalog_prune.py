@@ -957,6 +957,26 @@ class TestDeleteForGood:
         assert history.scan().keys() == {"ckpt-100", "ckpt-300"}
         assert listed_names(history.root) == ["ckpt-100", "ckpt-300"]
 
+    def test_the_directory_is_listed_as_often_for_many_as_for_few(self, tmp_path, monkeypatch):
+        counts = []
+        for many in (2, 9):
+            made = CheckpointDirectory(tmp_path / str(many))
+            for step in range(1, many + 2):
+                made.tensorflow(f"ckpt-{step}")
+            listed = []
+            for call in (os.listdir, os.scandir):
+
+                def noted(path, call=call, listed=listed):
+                    listed.append(os.fspath(path))
+                    return call(path)
+
+                monkeypatch.setattr(os, call.__name__, noted)
+            names = [f"ckpt-{step}" for step in range(1, many + 1)]
+            delete_for_good(made.run, names, now=NOW, update_state_file=True)
+            monkeypatch.undo()
+            counts.append(listed.count(str(made.root)))
+        assert counts[0] == counts[1] > 0
+
     def test_data_that_cannot_be_deleted_goes_with_the_next_deletion(self, made, monkeypatch):
         made.tensorflow("ckpt-1", listed=False)
         made.tensorflow("ckpt-2")

@@ -32,7 +32,11 @@ from tfckpt_trainer.catalog.directory.save_directories import (
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.states import quiet_seconds_of, worker_state_files
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
-from tfckpt_trainer.rundir.heartbeats.writer_marks import is_writer_gone, make_marked
+from tfckpt_trainer.rundir.heartbeats.writer_marks import (
+    is_writer_gone,
+    make_marked,
+    remove_leftovers,
+)
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.storage.disk import disk
@@ -169,6 +173,7 @@ def _is_writer_gone(run: RunDirectory, place: Path) -> bool:
 
 def _remove_leftovers(run: RunDirectory) -> None:
     """Removes what killed commands left: of a checkpoint without an index, all."""
+    remove_leftovers(run.root)
     for entry in os.listdir(run.root):
         name = entry.removesuffix(TEMPORARY)
         place = run.root / entry

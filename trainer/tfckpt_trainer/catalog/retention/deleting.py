@@ -28,7 +28,7 @@ from tfckpt_trainer.catalog.scan.protection import NOT_IN_USE, require_proven
 from tfckpt_trainer.errors import RefusedError, describe_error
 from tfckpt_trainer.rundir.disk_reserve import keep_reserve, release_reserve
 from tfckpt_trainer.rundir.full_disk import DiskFullError
-from tfckpt_trainer.rundir.heartbeats.writer_marks import make_marked
+from tfckpt_trainer.rundir.heartbeats.writer_marks import make_marked, remove_leftovers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.files import move, sync_directory
 
@@ -119,6 +119,8 @@ class _Deletion:
                 raise RefusedError(
                     f"{name} cannot be deleted: it was just pinned. Nothing was changed."
                 )
+        with suppress(OSError):
+            remove_leftovers(self._run.root)
         changed: set[Path] = set()
         for name, paths in files.items():
             if not self.attempt(partial(require_permission, paths)):

@@ -95,6 +95,12 @@ def temporary_directory(path: Path, *, is_private: bool = False) -> Iterator[Pat
         OSError: It cannot be made.
     """
     remove_leftovers(path.parent)
+    with _new_directory(path, is_private=is_private) as temporary:
+        yield temporary
+
+
+@contextmanager
+def _new_directory(path: Path, *, is_private: bool = False) -> Iterator[Path]:
     temporary = temporary_path(path)
     if os.path.lexists(temporary):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(temporary))
@@ -110,11 +116,14 @@ def temporary_directory(path: Path, *, is_private: bool = False) -> Iterator[Pat
 def make_marked(place: Path) -> None:
     """Makes a directory with the mark of this process; others never see it without.
 
+    What processes that have ended left beside it stays: who makes many calls `remove_leftovers`
+    once.
+
     Raises:
         FileExistsError: It exists.
         OSError: It cannot be made.
     """
-    with temporary_directory(place) as made:
+    with _new_directory(place) as made:
         try:
             move(made, place)
         except OSError as error:
