@@ -161,7 +161,7 @@ class _Deletion:
         """Deletes a file of a checkpoint; returns whether it is gone."""
         return self.attempt(lambda: self._delete(path))
 
-    def attempt(self, act: Callable[[], None]) -> bool:
+    def attempt(self, act: Callable[[], object]) -> bool:
         """Runs a step whose failure does not stop the others; returns whether it was done."""
         try:
             act()

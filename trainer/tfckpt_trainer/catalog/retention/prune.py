@@ -421,11 +421,13 @@ def _move_to_trash(
         checkpoints: All checkpoints of the directory, newest first.
         on_warning: Called if a step fails after all files were moved.
     """
+    is_listed = True
     if manifest.update_state_file:
         names = frozenset(manifest.names)
-        remove_from_state_file(run, names, [c for c in checkpoints if c.name not in names])
+        remaining = [checkpoint for checkpoint in checkpoints if checkpoint.name not in names]
+        is_listed = remove_from_state_file(run, names, remaining)
     trash_files(run, run.trash / manifest.id, manifest.checkpoints, strict=True)
-    if manifest.update_state_file and os.path.lexists(run.state_file) and not read_state_list(run):
+    if not is_listed:
         on_warning(f"{run.state_file} cannot be read as TensorFlow's list, and was not changed.")
     try:
         return retry_with_reserve(run, lambda: _mark_done(run, manifest))

@@ -30,7 +30,7 @@ def list_entries(state: StateFile | None) -> dict[str, ListEntry]:
 
 def remove_from_state_file(
     run: RunDirectory, names: frozenset[str], remaining: Sequence[Checkpoint]
-) -> None:
+) -> bool:
     """Removes checkpoints from TensorFlow's state file; the next save replaces a damaged one.
 
     Args:
@@ -38,12 +38,17 @@ def remove_from_state_file(
         names: The checkpoints to remove.
         remaining: The other checkpoints, newest first.
 
+    Returns:
+        Whether there is no state file that cannot be read.
+
     Raises:
         OSError: The state file cannot be written.
     """
     state = read_state_list(run)
-    if state is None or not names & {*state.names, state.latest_name}:
-        return
+    if state is None:
+        return not os.path.lexists(run.state_file)
+    if not names & {*state.names, state.latest_name}:
+        return True
     stamps = _stamps(state)
     kept = [place for place, name in enumerate(state.names) if name not in names]
     paths = [state.all_paths[place] for place in kept]
@@ -53,7 +58,7 @@ def remove_from_state_file(
         newest = _newest(remaining)
         if newest is None:
             # TensorFlow cannot read a state file without a latest checkpoint.
-            return
+            return True
         place = next((n for n, p in enumerate(paths) if os.path.basename(p) == newest.name), None)
         latest = newest.name if place is None else paths.pop(place)
         stamp = newest.saved_at if place is None or not times else times.pop(place)
@@ -64,6 +69,7 @@ def remove_from_state_file(
         run.state_file,
         replace(state, latest=latest, all_paths=tuple(paths), timestamps=tuple(times)),
     )
+    return True
 
 
 def return_to_state_file(run: RunDirectory, returned: Sequence[TrashedCheckpoint]) -> None:
