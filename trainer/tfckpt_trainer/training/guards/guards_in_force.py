@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import msgspec
 
@@ -13,7 +14,7 @@ from tfckpt_trainer.guards.trial import why_useless
 from tfckpt_trainer.guards.watch import Firing, GuardWatch, begun_conditions
 from tfckpt_trainer.rundir.event_log import WHOLE_LOG, read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.run import GuardInForce, GuardSource
 from tfckpt_trainer.rundir.run_config import read_run_config
 from tfckpt_trainer.training.hyperparameters.hyperparameters import Hyperparameters
@@ -97,6 +98,17 @@ class GuardsInForce:
             for rule in self.rules
         ]
 
+    @cached_property
+    def earlier(self) -> tuple[EventEntry, ...]:
+        """The firings, starts and restores in the event log when it was first asked for.
+
+        Only the chief asks, when no firing of this process is still to be noted.
+        """
+        kinds = {EventKind.GUARD, EventKind.START, EventKind.RESTORE}
+        return tuple(
+            entry for entry in read_entries(self._run, newest=WHOLE_LOG) if entry.kind in kinds
+        )
+
     def open(self) -> None:
         """Begins to evaluate the guards. All workers call it together.
 
@@ -124,8 +136,8 @@ class GuardsInForce:
         """
         if not self.rules:
             return
-        entries = read_entries(self._run, newest=WHOLE_LOG) if self._group.is_chief else ()
-        agreed = self._group.broadcast(_Begun(steps=begun_conditions(entries)), _Begun)
+        earlier = self.earlier if self._group.is_chief else ()
+        agreed = self._group.broadcast(_Begun(steps=begun_conditions(earlier)), _Begun)
         assert agreed is not None
         for rule, began in agreed.steps.items():
             if rule in self._watches and began <= step:

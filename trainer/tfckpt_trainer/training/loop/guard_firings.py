@@ -15,7 +15,6 @@ from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.guards import Guard
 from tfckpt_trainer.guards.actions import Situation
 from tfckpt_trainer.rundir.command_queue import new_command
-from tfckpt_trainer.rundir.event_log import WHOLE_LOG, read_entries
 from tfckpt_trainer.rundir.records.command import (
     Command,
     CommandArguments,
@@ -166,9 +165,9 @@ class GuardFirings:
     def _count(self, rule: str) -> int:
         """Counts a firing; returns how many there were, also before a restart."""
         if self._fired is None:
-            entries = read_entries(self._trainer.run, newest=WHOLE_LOG)
+            earlier = self._trainer.guards.earlier
             self._fired = Counter(
-                str(entry.details.get("rule")) for entry in entries if entry.kind is EventKind.GUARD
+                str(entry.details.get("rule")) for entry in earlier if entry.kind is EventKind.GUARD
             )
         self._fired[rule] += 1
         return self._fired[rule]
