@@ -60,8 +60,8 @@ class WorkerColumn(msgspec.Struct, frozen=True, kw_only=True):
         text: The value in all tables, made from the record of `json_record`.
         cell: Column of the app's table.
         is_measured: Whether it is measured in steps, and means nothing while a worker starts.
-        matters: Whether it says something about a worker; a column is left out where it says
-            nothing about any.
+        matters: Whether it says something about a worker; the app leaves a column out that says
+            nothing about any. By default it is always shown.
         status: Heading in `status`.
         report: Heading in the report.
     """
@@ -72,7 +72,7 @@ class WorkerColumn(msgspec.Struct, frozen=True, kw_only=True):
     text: Callable[[Any], str] = lambda worker: ""
     cell: ListCell | None = None
     is_measured: bool = False
-    matters: Callable[[Any], bool] = lambda worker: True
+    matters: Callable[[WorkerView], bool] | None = None
     status: str = ""
     report: str = ""
 
@@ -95,7 +95,13 @@ def _busiest(gpus: Sequence[GpuStatus]) -> float | None:
     return max((gpu.use_percent for gpu in gpus if gpu.use_percent is not None), default=None)
 
 
+def _gpus(view: WorkerView) -> tuple[GpuStatus, ...]:
+    return () if view.is_past else tuple(view.status.gpus)
+
+
 def _gpu_memory(gpus: Sequence[GpuStatus]) -> str:
+    if not gpus:
+        return "–"
     used, total = (sum(gpu.memory_used for gpu in gpus), sum(gpu.memory_total for gpu in gpus))
     return f"{units.size(used)} of {units.size(total)}"
 
@@ -118,7 +124,7 @@ COLUMNS: tuple[WorkerColumn, ...] = (
         ),
         text=lambda worker: worker.job,
         cell=ListCell("job", 6, align="<"),
-        matters=lambda worker: worker.job != "worker",
+        matters=lambda view: view.status.job != "worker",
         status="JOB",
         report="job",
     ),
@@ -264,17 +270,17 @@ COLUMNS: tuple[WorkerColumn, ...] = (
     ),
     WorkerColumn(
         key="gpu",
-        value=lambda view, _: () if view.is_past else tuple(view.status.gpus),
+        value=lambda view, _: _gpus(view),
         json=JsonField("gpus", tuple[GpuStatus, ...], "Its GPUs; empty without `nvidia-ml-py`."),
         text=lambda worker: _percent(_busiest(worker.gpus)),
         cell=ListCell("gpu", 5, rank=5),
-        matters=lambda worker: bool(worker.gpus),
+        matters=lambda view: bool(_gpus(view)),
     ),
     WorkerColumn(
         key="gpu-memory",
         text=lambda worker: _gpu_memory(worker.gpus),
         cell=ListCell("gpu memory", 14, rank=8),
-        matters=lambda worker: bool(worker.gpus),
+        matters=lambda view: bool(_gpus(view)),
     ),
     WorkerColumn(
         key="age",
@@ -307,6 +313,20 @@ def json_values(view: WorkerView, at: float) -> list[Any]:
     return [column.value(view, at) for column in COLUMNS if column.json is not None]
 
 
-def is_right(column: WorkerColumn) -> bool:
-    """Whether its texts are aligned to the right."""
-    return column.cell is None or column.cell.align == ">"
+def table(
+    workers: Sequence[Any], heading: Callable[[WorkerColumn], str]
+) -> tuple[list[str], list[list[str]], set[int]]:
+    """Returns the headings and rows of a table, and which of its columns are aligned to the right.
+
+    Args:
+        workers: Records of `json_record`.
+        heading: Returns the heading of a column; one without is left out.
+    """
+    columns = [column for column in COLUMNS if heading(column)]
+    rows = [[column.text(worker) for column in columns] for worker in workers]
+    right = {
+        place
+        for place, column in enumerate(columns)
+        if column.cell is None or column.cell.align == ">"
+    }
+    return [heading(column) for column in columns], rows, right

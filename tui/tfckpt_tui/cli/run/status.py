@@ -19,7 +19,7 @@ from tfckpt_tui.cli.output import print_json, print_line, print_message, print_t
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.code_version import code_in_words
 from tfckpt_tui.formats.text import strategy_words
-from tfckpt_tui.formats.worker_columns import COLUMNS, is_right
+from tfckpt_tui.formats.worker_columns import table
 from tfckpt_tui.reports.logs import Event, JournalReport
 from tfckpt_tui.reports.run_facts import JobFacts, StatusReport, WorkerLine
 from tfckpt_tui.services.batch.job_reader import JobReader
@@ -117,13 +117,9 @@ def _print_status(report: StatusReport) -> None:
 
 
 def _print_workers(workers: Sequence[WorkerLine]) -> None:
-    columns = [column for column in COLUMNS if column.status]
     print_line()
-    print_table(
-        [column.status for column in columns],
-        [[column.text(worker) for column in columns] for worker in workers],
-        right={place for place, column in enumerate(columns) if is_right(column)},
-    )
+    header, rows, right = table(workers, lambda column: column.status)
+    print_table(header, rows, right)
     for worker in workers:
         if worker.doing:
             print_line(f"worker {worker.index}  {worker.doing}")

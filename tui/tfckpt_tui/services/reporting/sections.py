@@ -15,7 +15,7 @@ from tfckpt_trainer.words.counts import few_of
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.code_version import changes_in_words
 from tfckpt_tui.formats.text import strategy_words
-from tfckpt_tui.formats.worker_columns import COLUMNS, is_right
+from tfckpt_tui.formats.worker_columns import table
 from tfckpt_tui.reports.reporting import CurveFacts, CurvesFacts, RunReport, SavesFacts
 from tfckpt_tui.services.runs.failure_card import how_it_ended, loss_of, printed_rows
 
@@ -226,10 +226,8 @@ def _workers(report: RunReport) -> Iterator[Block]:
     if not report.workers:
         yield "No worker has reported."
         return
-    columns = [column for column in COLUMNS if column.report]
-    rows = tuple(tuple(column.text(worker) for column in columns) for worker in report.workers)
-    right = frozenset(place for place, column in enumerate(columns) if is_right(column))
-    yield Table(tuple(column.report for column in columns), rows, right)
+    header, rows, right = table(report.workers, lambda column: column.report)
+    yield Table(tuple(header), tuple(map(tuple, rows)), frozenset(right))
     for straggler in report.stragglers:
         yield f"Worker {straggler.index} on {straggler.host} slows down the others: {straggler.why}"
 

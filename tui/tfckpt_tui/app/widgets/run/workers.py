@@ -124,8 +124,11 @@ class Workers(ListPane[WorkerView]):
 
     def _columns(self) -> list[Column]:
         workers = self.snapshot.workers if self.snapshot else ()
-        lines = [WorkerLine(*json_values(worker, self._at)) for worker in workers]
-        hidden = {column.key for column in COLUMNS if not any(map(column.matters, lines))}
+        hidden = {
+            column.key
+            for column in COLUMNS
+            if column.matters is not None and not any(map(column.matters, workers))
+        }
         if not any(_detail(worker, self._at) or worker.straggling for worker in workers):
             hidden.add("detail")
         columns = [column for column in self.columns if column.key not in hidden]
@@ -151,12 +154,13 @@ def _cells(worker: WorkerView, at: float) -> dict[str, Sequence[Span]]:
     measured = "muted" if worker.state in MAKES_NO_STEPS else value
     cells: dict[str, Sequence[Span]] = {}
     for column in COLUMNS:
-        if column.cell is not None:
-            text = clean(column.text(facts))
-            usual = measured if column.is_measured else value
-            is_usual = column.cell.style == "value"
-            cells[column.key] = ((text, usual if is_usual else column.cell.style),)
-    loss = cells["loss"][0][0]
+        if column.cell is None:
+            continue
+        style = column.cell.style
+        if style == "value":
+            style = measured if column.is_measured else value
+        cells[column.key] = ((clean(column.text(facts)), style),)
+    ((loss, _),) = cells["loss"]
     return {
         **cells,
         "state": WORKER[worker.state].with_word(worker.state.value),

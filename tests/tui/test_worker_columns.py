@@ -1,0 +1,84 @@
+"""The columns of workers: where each is shown, and what an unknown value looks like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from tfckpt_trainer.rundir.heartbeats.health import WorkerState
+from tfckpt_trainer.rundir.records.worker import Activity, GpuStatus, WorkerStatus
+from tfckpt_tui.formats.worker_columns import (
+    COLUMNS,
+    WorkerView,
+    json_record,
+    json_values,
+    table,
+)
+
+AT = 1_000.0
+
+STATUS = WorkerStatus(
+    index=3,
+    host="node-3",
+    pid=41,
+    process_started_at=900.0,
+    updated_at=999.0,
+    interval_seconds=1.0,
+    activity=Activity.TRAINING,
+    step=1_200,
+    loss=0.25,
+    gpus=[
+        GpuStatus(name="a", memory_used=1 << 30, memory_total=4 << 30, use_percent=None),
+        GpuStatus(name="b", memory_used=1 << 30, memory_total=4 << 30, use_percent=70.0),
+    ],
+)
+VIEW = WorkerView(STATUS, WorkerState.TRAINING, 1.0)
+
+
+def facts(view: WorkerView) -> Any:
+    return json_record()(*json_values(view, AT))
+
+
+def texts(view: WorkerView) -> dict[str, str]:
+    return {column.key: column.text(facts(view)) for column in COLUMNS}
+
+
+def matters(view: WorkerView) -> dict[str, bool]:
+    asked = {column.key: column.matters for column in COLUMNS}
+    return {key: ask(view) for key, ask in asked.items() if ask is not None}
+
+
+def test_a_table_has_the_columns_with_a_heading_in_their_order():
+    header, (row,), right = table([facts(VIEW)], lambda column: column.status)
+    assert header[:4] == ["WORKER", "JOB", "STATE", "HOST"]
+    assert row[:5] == ["3", "worker", "training", "node-3", "1,200"]
+    assert {header[place] for place in right} >= {"WORKER", "STEP", "LOSS"}
+    assert not {header[place] for place in right} & {"JOB", "STATE", "HOST"}
+
+
+def test_gpus_are_shown_by_the_busiest_and_all_their_memory():
+    assert texts(VIEW)["gpu"] == "70%"
+    assert texts(VIEW)["gpu-memory"] == "2.15 GB of 8.59 GB"
+    assert matters(VIEW) == {"job": False, "gpu": True, "gpu-memory": True}
+
+
+def test_what_is_not_known_is_a_dash():
+    unknown = WorkerView(replace(STATUS, gpus=[], loss=None, step=0), WorkerState.LOST, 60.0)
+    shown = texts(unknown)
+    names = ("step", "loss", "time", "p95", "input", "cpu", "memory", "gpu", "gpu-memory")
+    assert {name: shown[name] for name in names} == dict.fromkeys(names, "–")
+    assert matters(unknown) == {"job": False, "gpu": False, "gpu-memory": False}
+
+
+def test_a_worker_that_is_gone_uses_nothing():
+    gone = WorkerView(
+        replace(STATUS, cpu_percent=90.0, memory_bytes=1 << 30), WorkerState.EXITED, 60.0
+    )
+    assert (facts(gone).cpu_percent, facts(gone).memory_bytes, facts(gone).gpus) == (None, None, ())
+
+
+def test_a_parameter_server_is_told_by_its_job():
+    server = WorkerView(replace(STATUS, job="ps"), WorkerState.SERVING, 1.0)
+    assert matters(server)["job"]
+    assert texts(server)["step"] == "–"
