@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from tfckpt_trainer.rundir.storage.held_signals import hold_signals
+from tfckpt_trainer.machine.held_signals import hold_signals
 
 
 @pytest.fixture

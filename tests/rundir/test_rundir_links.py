@@ -47,6 +47,7 @@ WRITES: dict[str, Act] = {
     "create_file": lambda path: files.create_file(path.with_name("new")).close(),
     "create_directory": lambda path: files.create_directory(path.with_name("new")),
     "make_directory": lambda path: files.make_directory(path.with_name("new")),
+    "provide_directory": lambda path: files.provide_directory(path.with_name("new")),
 }
 
 WITHOUT_A_PATH = {"start_flush", "read_to_end", "share", "share_all_in"}

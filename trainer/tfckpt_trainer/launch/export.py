@@ -13,6 +13,7 @@ from pathlib import Path
 from tfckpt_trainer.errors import LaunchError, RefusedError, TfckptError, UsageError
 from tfckpt_trainer.launch.processes.logs import ERROR_LINES, last_lines, open_log
 from tfckpt_trainer.launch.processes.workers import signal_group
+from tfckpt_trainer.machine.held_signals import hold_signals
 from tfckpt_trainer.rundir.heartbeats.writer_marks import temporary_directory
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.export import (
@@ -23,7 +24,6 @@ from tfckpt_trainer.rundir.records.export import (
 )
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
 from tfckpt_trainer.rundir.storage.files import rename, share_all_in
-from tfckpt_trainer.rundir.storage.held_signals import hold_signals
 from tfckpt_trainer.scripts.exit_statuses import exit_words
 from tfckpt_trainer.scripts.script_errors import find_script_error
 from tfckpt_trainer.words.advice import Advice

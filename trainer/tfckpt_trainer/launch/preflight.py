@@ -23,7 +23,7 @@ from tfckpt_trainer.launch.slurm.submission import adopt_job
 from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.machine.permissions import access_advice, find_closed
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.storage.files import make_directory
+from tfckpt_trainer.rundir.storage.files import provide_directory
 from tfckpt_trainer.words.advice import Advice, command_or_key
 from tfckpt_trainer.words.clean_text import is_utf8
 
@@ -115,8 +115,7 @@ def check_directory(run: RunDirectory) -> None:
     if root.exists() and not root.is_dir():
         raise UsageError(f"{root} is a file; a run needs a directory.")
     try:
-        if not root.is_dir():
-            make_directory(root)
+        provide_directory(root)
         content = sorted(name for name in os.listdir(root) if not name.startswith("."))
         if content and not (run.is_ours or run.state_file.is_file() or _has_checkpoint(run)):
             raise UsageError(

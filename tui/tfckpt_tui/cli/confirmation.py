@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from tfckpt_trainer.errors import ExitCode, RefusedError, TfckptError
+from tfckpt_tui.cli.output import print_message
 
 
 def confirm(question: str) -> None:
@@ -52,3 +53,17 @@ def explain_interrupt(path: Path) -> Iterator[None]:
         error = TfckptError(f"Interrupted; {path if is_written else 'nothing'} was written.")
         error.exit_code = ExitCode.INTERRUPTED
         raise error from None
+
+
+@contextmanager
+def telling_interrupt(what: str) -> Iterator[None]:
+    """Says what an interrupt of an action leaves, and where to see it.
+
+    Args:
+        what: A sentence, or several.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        print_message(f"Interrupted. {what}")
+        raise

@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -139,20 +138,6 @@ def print_line(text: str = "") -> None:
 def print_message(text: str) -> None:
     """Prints a message to standard error."""
     sys.stderr.write(clean(text) + "\n")
-
-
-@contextmanager
-def telling_interrupt(what: str) -> Iterator[None]:
-    """Says what an interrupt of an action leaves, and where to see it.
-
-    Args:
-        what: A sentence, or several.
-    """
-    try:
-        yield
-    except (KeyboardInterrupt, SystemExit):
-        print_message(f"Interrupted. {what}")
-        raise
 
 
 def print_warnings(warnings: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from tfckpt_trainer.errors import NotTrustedError, UsageError
 from tfckpt_trainer.machine.user_directories import NO_HOME, config_directory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo
-from tfckpt_trainer.rundir.storage.files import make_directory, write_atomic
+from tfckpt_trainer.rundir.storage.files import provide_directory, write_atomic
 from tfckpt_trainer.rundir.storage.owners import require_owner
 from tfckpt_tui.formats.checkpoint_columns import optional_columns
 from tfckpt_tui.settings.keys import check_keys
@@ -287,8 +287,7 @@ def write_settings(
             table.pop(name, None)
         else:
             table[name] = value
-    if not place.parent.is_dir():
-        make_directory(place.parent)
+    provide_directory(place.parent)
     # If the file is a symbolic link, as with dotfiles, it stays one.
     write_atomic(place.resolve(), tomlkit.dumps(document).encode())
     return place

@@ -624,6 +624,18 @@ def make_directory(path: Path, *, durable: bool = False) -> None:
         raise NotADirectoryError(errno.ENOTDIR, "it is not a directory; move it away", str(path))
 
 
+def provide_directory(path: Path) -> None:
+    """Creates the directory `path` and its parents, unless there is one or a link to one.
+
+    Raises:
+        DamagedFileError: `path` is a symbolic link to something else.
+        NotADirectoryError: `path` is a file.
+        OSError: The directory cannot be created.
+    """
+    if not path.is_dir():
+        make_directory(path)
+
+
 def _make_levels(path: Path) -> None:
     if not path.parent.exists():
         _make_levels(path.parent)

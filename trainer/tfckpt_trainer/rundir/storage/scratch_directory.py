@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tfckpt_trainer.rundir.storage.held_signals import hold_signals
+from tfckpt_trainer.machine.held_signals import hold_signals
 
 _LONGEST_PARENT = 60
 """Bytes of the directory above one whose path has to be short, on every system."""

@@ -38,7 +38,7 @@ from tfckpt_tui.cli.checkpoints.trash import (
     warnings_of,
 )
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT_OR_FILE
-from tfckpt_tui.cli.confirmation import confirm
+from tfckpt_tui.cli.confirmation import confirm, telling_interrupt
 from tfckpt_tui.cli.main import NamedPath, RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import (
     CommandProgress,
@@ -49,7 +49,6 @@ from tfckpt_tui.cli.output import (
     print_message,
     print_table,
     print_warnings,
-    telling_interrupt,
 )
 from tfckpt_tui.cli.run.control import waiting
 from tfckpt_tui.formats import units

@@ -22,7 +22,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.words.counts import few_of
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
-from tfckpt_tui.cli.confirmation import confirm
+from tfckpt_tui.cli.confirmation import confirm, telling_interrupt
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import (
     CommandProgress,
@@ -33,7 +33,6 @@ from tfckpt_tui.cli.output import (
     print_message,
     print_table,
     print_warnings,
-    telling_interrupt,
 )
 from tfckpt_tui.cli.run.control import TimeoutOption
 from tfckpt_tui.formats import units

@@ -11,14 +11,9 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import RestoreArguments
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.completion.names_in_run import HyperparameterName
+from tfckpt_tui.cli.confirmation import telling_interrupt
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
-from tfckpt_tui.cli.output import (
-    print_json,
-    print_line,
-    print_message,
-    print_warnings,
-    telling_interrupt,
-)
+from tfckpt_tui.cli.output import print_json, print_line, print_message, print_warnings
 from tfckpt_tui.cli.run.control import send, waiting
 from tfckpt_tui.formats.hyperparameters import parse_assignments
 from tfckpt_tui.reports.control import CommandReport, NextStartReport

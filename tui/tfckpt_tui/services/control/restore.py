@@ -11,12 +11,12 @@ from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.history import read_head, refuse_newer_release, resume_point
 from tfckpt_trainer.catalog.scan.lineage import BranchStep, BranchTips, RestorePlan, plan_restore
 from tfckpt_trainer.errors import RefusedError, TfckptError, describe_error
+from tfckpt_trainer.machine.held_signals import hold_signals
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import NEXT_START, EventKind
 from tfckpt_trainer.rundir.records.hyperparameter import number, problem_of_values
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_trainer.rundir.storage.documents import remove, store
-from tfckpt_trainer.rundir.storage.held_signals import hold_signals
 from tfckpt_trainer.words.counts import noun
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.checkpoints.choose import find_by_name, find_by_step

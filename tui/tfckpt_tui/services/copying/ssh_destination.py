@@ -14,7 +14,7 @@ from tfckpt_trainer.machine.user_directories import state_directory
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import decode
-from tfckpt_trainer.rundir.storage.files import create_file, make_directory
+from tfckpt_trainer.rundir.storage.files import create_file, make_directory, provide_directory
 from tfckpt_trainer.rundir.storage.scratch_directory import scratch_directory
 from tfckpt_tui.services.copying import remote_scripts as scripts
 from tfckpt_tui.services.copying.address import HostPath
@@ -158,8 +158,7 @@ class SshDestination:
         if place is None:
             return
         try:
-            if not place.is_dir():
-                make_directory(place)
+            provide_directory(place)
         except OSError:
             # The names at the destination are safe without this lock too.
             return

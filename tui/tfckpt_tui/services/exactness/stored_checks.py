@@ -24,7 +24,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.exactness import CheckSummary
 from tfckpt_trainer.rundir.records.run import RunInfo, ScriptCommand
 from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store
-from tfckpt_trainer.rundir.storage.files import make_directory
+from tfckpt_trainer.rundir.storage.files import provide_directory
 
 if TYPE_CHECKING:
     from tfckpt_tui.services.exactness.check import CheckResult
@@ -83,8 +83,7 @@ def store_check(result: CheckResult, processes: int, difference: str) -> Path | 
     path = _file(options, processes, result.run_directory)
     if path is None:
         return None
-    if not path.parent.is_dir():
-        make_directory(path.parent)
+    provide_directory(path.parent)
     store(
         path,
         StoredCheck(
