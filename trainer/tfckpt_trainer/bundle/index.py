@@ -132,7 +132,7 @@ def index_path(prefix: Path) -> Path:
     return prefix.with_name(f"{prefix.name}.index")
 
 
-def has_index(prefix: Path) -> bool:
+def index_lies_at(prefix: Path) -> bool:
     """Whether something has the name of the index of the checkpoint at `prefix`."""
     return os.path.lexists(index_path(prefix))
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from tfckpt_trainer.bundle.analysis.finite import NonFiniteValues
 from tfckpt_trainer.bundle.checksum import crc32c
-from tfckpt_trainer.bundle.index import has_index, index_path
+from tfckpt_trainer.bundle.index import index_lies_at, index_path
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
@@ -156,7 +156,7 @@ def add_derived_checkpoint(
 
 def _is_leftover(run: RunDirectory, name: str) -> bool:
     """Whether a killed command left files of a checkpoint, which is not there."""
-    if has_index(run.root / name):
+    if index_lies_at(run.root / name):
         return False
     return _is_writer_gone(run, parts_directory(run.root, name))
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tfckpt_trainer.bundle.checksum import crc32c
-from tfckpt_trainer.bundle.index import has_index, index_path
+from tfckpt_trainer.bundle.index import index_lies_at, index_path
 from tfckpt_trainer.bundle.state_file import (
     StateFile,
     is_foreign,
@@ -129,7 +129,7 @@ def discard_save(run: RunDirectory, name: str, record: CheckpointRecord | None =
             SaveManifest(name=name, phase=SavePhase.DISCARDING, record=record),
         )
         _remove_from_place(run, record)
-    if not has_index(run.root / name):
+    if not index_lies_at(run.root / name):
         delete_worker_state(run.worker_state_directory(name))
     for entry in list_directory(run.saving_directory):
         is_manifest = entry.name == run.save_manifest(name).name
@@ -316,7 +316,7 @@ def _data_files(record: CheckpointRecord) -> list[FileFacts]:
 
 def _is_committed(run: RunDirectory, name: str) -> bool:
     """Whether the index was moved from `saving/` to the run directory."""
-    return has_index(run.root / name) and not has_index(run.saving_directory / name)
+    return index_lies_at(run.root / name) and not index_lies_at(run.saving_directory / name)
 
 
 def _has_size(path: Path, facts: FileFacts) -> bool:

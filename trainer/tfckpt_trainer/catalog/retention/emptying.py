@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfckpt_trainer.bundle.index import has_index
+from tfckpt_trainer.bundle.index import index_lies_at
 from tfckpt_trainer.catalog.directory.checkpoint_files import size_of_directory
 from tfckpt_trainer.catalog.directory.pins import is_pinned
 from tfckpt_trainer.catalog.directory.save_directories import delete_what_is_of_save
@@ -164,7 +164,8 @@ class _Emptying:
         pinned = [
             trashed.name
             for trashed in manifest.checkpoints
-            if is_pinned(self._run, trashed.name) and not has_index(self._run.root / trashed.name)
+            if is_pinned(self._run, trashed.name)
+            and not index_lies_at(self._run.root / trashed.name)
         ]
         if pinned:
             undo = command_or_key("trash", "undo", self._run.root, "--trash", manifest.id)

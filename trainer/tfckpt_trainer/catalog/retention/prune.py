@@ -18,7 +18,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tfckpt_trainer.bundle.index import IndexReader, has_index, index_path
+from tfckpt_trainer.bundle.index import IndexReader, index_lies_at, index_path
 from tfckpt_trainer.bundle.recognition import is_meta_graph
 from tfckpt_trainer.catalog.directory.checkpoint_files import (
     CheckpointFiles,
@@ -466,12 +466,12 @@ def _move_back(
     returned = bring_back(run, place, manifest.checkpoints, only_whole=only_whole)
     names = {trashed.name for trashed in returned}
     staying = [trashed for trashed in manifest.checkpoints if trashed.name not in names]
-    there = [trashed for trashed in returned if has_index(run.root / trashed.name)]
+    there = [trashed for trashed in returned if index_lies_at(run.root / trashed.name)]
     if staying:
         if manifest.update_state_file:
             _list_again(run, there, on_staying)
         # Where there is an index, the files belong to the new save, also if they are equal.
-        without_index = [one for one in staying if not has_index(run.root / one.name)]
+        without_index = [one for one in staying if not index_lies_at(run.root / one.name)]
         trash_files(run, place, without_index, strict=False, heed_pins=False)
         kept = replace(manifest, checkpoints=staying, phase=TrashPhase.TRASHED)
         store(place / MANIFEST, kept)

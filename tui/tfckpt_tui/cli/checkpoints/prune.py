@@ -215,8 +215,8 @@ def prune(
     rule moves; the newest of each format stays. Without names and rules, the trainer's own
     policy applies, otherwise the [retention] section of the configuration file. Its trash_hours
     also deletes for good what was pruned longer ago. These always stay: the newest checkpoint that
-    can be restored, the newest one with finite metrics, the newest one with no known NaN, the one
-    that training continues from, the last verified one and pinned ones.
+    can be restored, the newest one with finite metrics, and the newest one with no known NaN. So
+    do the one that training continues from, the last verified one, and pinned ones.
     """
     policy = Policy(**rule_values)
     _refuse_both(names, policy, config, delete=delete, no_wait=no_wait)

@@ -16,7 +16,7 @@ from tfckpt_trainer.bundle.exchange.array_file import Array
 from tfckpt_trainer.bundle.exchange.convert import open_array_file
 from tfckpt_trainer.bundle.exchange.verify_file import FileResult
 from tfckpt_trainer.bundle.exchange.whole_tensors import row_major_chunks
-from tfckpt_trainer.bundle.index import has_index, read_index
+from tfckpt_trainer.bundle.index import index_lies_at, read_index
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.catalog.directory.other_formats import OtherFile, find_other_file, format_of
 from tfckpt_trainer.errors import UsageError
@@ -41,7 +41,7 @@ class TensorSource:
 
 def find_file(run: RunDirectory, name: str | None) -> OtherFile | None:
     """Returns the file of another format with this name; None if it means a checkpoint."""
-    if name is None or format_of(name) is None or has_index(run.root / name):
+    if name is None or format_of(name) is None or index_lies_at(run.root / name):
         return None
     return find_other_file(run.root, name)
 
