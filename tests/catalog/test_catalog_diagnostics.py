@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
-from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory, contents
+from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory, contents, latest_name
 
 from tfckpt_trainer.catalog.directory.history import read_state_list
 from tfckpt_trainer.catalog.scan.catalog import Catalog
@@ -123,6 +124,27 @@ class TestStateFile:
         assert found[kind].severity == "warning"
         assert effect in found[kind].message
         assert 'model_checkpoint_path: "ckpt-2"' in found[kind].message
+
+    @pytest.mark.parametrize(
+        ("make", "kind", "effect"),
+        [
+            (Path.mkdir, "state-file-directory", "its saves fail"),
+            (os.mkfifo, "state-file-irregular", "may wait for it for ever"),
+            (lambda path: path.write_bytes(bytes(17 << 20)), "state-file-oversized", "not read"),
+        ],
+    )
+    def test_it_is_no_usual_file(self, made, make, kind, effect):
+        made.tensorflow("ckpt-1")
+        file = made.run.state_file
+        file.unlink()
+        make(file)
+        found = diagnostics(made)
+        assert list(found) == [kind]
+        assert effect in found[kind].message
+        command = found[kind].message.split("`")[-2]
+        subprocess.run(["/bin/sh", "-c", command], check=True)
+        assert diagnostics(made) == {}
+        assert latest_name(made.root) == "ckpt-1"
 
     def test_one_that_is_a_link_is_left_to_tensorflow(self, made, tmp_path):
         made.tensorflow("ckpt-1")

@@ -7,6 +7,7 @@ buffer text format.
 from __future__ import annotations
 
 import os
+import stat
 from enum import StrEnum
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import msgspec
 
 from tfckpt_trainer.bundle.text_format import parse_text_message
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.storage.files import read_bounded, write_atomic
+from tfckpt_trainer.rundir.storage.files import facts_of, read_bounded, write_atomic
 
 _LATEST = "model_checkpoint_path"
 _LISTED = "all_model_checkpoint_paths"
@@ -33,21 +34,31 @@ class StateFileCondition(StrEnum):
     """It is not UTF-8: TensorFlow raises a `UnicodeDecodeError`."""
     DAMAGED = "damaged"
     """It is no `CheckpointState`: TensorFlow ignores it."""
-    UNREADABLE = "unreadable"
-    """A symbolic link, or not a regular file."""
+    LINKED = "linked"
+    """A symbolic link: TensorFlow reads what it leads to."""
+    DIRECTORY = "directory"
+    """TensorFlow ignores it, and cannot write the list of its next save."""
+    IRREGULAR = "irregular"
+    """A pipe, a socket or a device."""
+    OVERSIZED = "oversized"
+    """It is larger than what this library reads; TensorFlow may read it."""
     GOOD = "good"
 
 
 class StateFileError(DamagedFileError):
-    """The content of a `checkpoint` file cannot be used; TensorFlow cannot use it either.
+    """What lies at the place of a `checkpoint` file cannot be used.
 
     Attributes:
         condition: What is wrong with it.
+        is_foreign: Whether it is a file of somebody else, not a damaged one of TensorFlow.
     """
 
-    def __init__(self, path: Path, condition: StateFileCondition, problem: str) -> None:
-        super().__init__(f"{path} {problem}. Restore the file from a copy.")
+    def __init__(
+        self, message: str, condition: StateFileCondition, *, is_foreign: bool = False
+    ) -> None:
+        super().__init__(message)
         self.condition = condition
+        self.is_foreign = is_foreign
 
 
 class StateFile(msgspec.Struct, frozen=True):
@@ -81,15 +92,29 @@ def read_state_file(path: Path) -> StateFile | None:
     """Reads a `checkpoint` file; returns None if there is none.
 
     Raises:
-        StateFileError: The content is not that of a valid state file.
-        DamagedFileError: The path is not a regular file, or the file is too large.
+        StateFileError: It is not a valid state file, not a regular file, or too large.
         OSError: The file cannot be read.
     """
     try:
         data = read_bounded(path)
     except FileNotFoundError:
         return None
+    except DamagedFileError as error:
+        facts = facts_of(path)
+        if facts is None:
+            return None
+        condition = _condition_of_unread(facts.st_mode)
+        is_foreign = condition is not StateFileCondition.DIRECTORY
+        raise StateFileError(str(error), condition, is_foreign=is_foreign) from error
     return parse_state_file(data, path)
+
+
+def _condition_of_unread(mode: int) -> StateFileCondition:
+    if stat.S_ISLNK(mode):
+        return StateFileCondition.LINKED
+    if stat.S_ISDIR(mode):
+        return StateFileCondition.DIRECTORY
+    return StateFileCondition.OVERSIZED if stat.S_ISREG(mode) else StateFileCondition.IRREGULAR
 
 
 def parse_state_file(data: bytes, path: Path) -> StateFile:
@@ -98,11 +123,15 @@ def parse_state_file(data: bytes, path: Path) -> StateFile:
     Raises:
         StateFileError: The content is not that of a valid state file.
     """
+
+    def refuse(condition: StateFileCondition, problem: str) -> StateFileError:
+        message = f"{path} {problem}. Restore the file from a copy."
+        return StateFileError(message, condition, is_foreign=_is_foreign(data))
+
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        problem = "is not a text in UTF-8"
-        raise StateFileError(path, StateFileCondition.UNDECODABLE, problem) from None
+        raise refuse(StateFileCondition.UNDECODABLE, "is not a text in UTF-8") from None
     try:
         message = parse_text_message(
             text,
@@ -112,13 +141,13 @@ def parse_state_file(data: bytes, path: Path) -> StateFile:
         )
     except ValueError as error:
         problem = f"is not a TensorFlow state file: {error}"
-        raise StateFileError(path, StateFileCondition.DAMAGED, problem) from None
+        raise refuse(StateFileCondition.DAMAGED, problem) from None
     latest = message.texts[_LATEST][-1:]
     if latest in ([], [""]):
         is_empty = not any([*message.texts.values(), *message.numbers.values()])
         condition = StateFileCondition.EMPTY if is_empty else StateFileCondition.INCOMPLETE
         problem = "names no newest checkpoint, so TensorFlow cannot resume from it"
-        raise StateFileError(path, condition, problem)
+        raise refuse(condition, problem)
     preserved = message.numbers[_PRESERVED]
     return StateFile(
         latest[0],
@@ -128,11 +157,8 @@ def parse_state_file(data: bytes, path: Path) -> StateFile:
     )
 
 
-def is_foreign(data: bytes) -> bool:
-    """Whether what is no valid `checkpoint` file is a file of somebody else, not a damaged one.
-
-    TensorFlow writes the path of the newest checkpoint first; a power cut may leave nothing.
-    """
+def _is_foreign(data: bytes) -> bool:
+    # TensorFlow writes the path of the newest checkpoint first; a power cut may leave nothing.
     return bool(data.strip(b"\0 \n")) and not data.startswith(_LATEST.encode())
 
 

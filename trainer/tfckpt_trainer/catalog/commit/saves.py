@@ -7,6 +7,7 @@ file in the run directory is ever replaced.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
@@ -20,7 +21,8 @@ from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import index_lies_at, index_path
 from tfckpt_trainer.bundle.state_file import (
     StateFile,
-    is_foreign,
+    StateFileCondition,
+    StateFileError,
     read_state_file,
     write_state_file,
 )
@@ -180,10 +182,14 @@ def point_state_file_at(run: RunDirectory, name: str) -> str:
     told = ""
     try:
         state = read_state_file(run.state_file)
-    except DamagedFileError:
+    except StateFileError as error:
+        if error.condition is StateFileCondition.DIRECTORY:
+            what = "it is a directory; move it away, TensorFlow's list of checkpoints belongs here"
+            raise IsADirectoryError(errno.EISDIR, what, str(run.state_file)) from error
         # TensorFlow cannot read a damaged state file either; this write replaces it.
-        state, is_link = _behind_link(run.state_file), run.state_file.is_symlink()
-        if is_link or _is_of_others(run.state_file):
+        is_link = error.condition is StateFileCondition.LINKED
+        state = _behind_link(run.state_file) if is_link else None
+        if error.is_foreign:
             aside = move_aside(run.state_file)
             what = "a symbolic link" if is_link else "no state file of TensorFlow"
             told = f"{run.state_file} was {what}. It is {aside} now."
@@ -203,18 +209,8 @@ def point_state_file_at(run: RunDirectory, name: str) -> str:
     return told
 
 
-def _is_of_others(state_file: Path) -> bool:
-    """Whether what lies there is no state file, not even a damaged one. A directory stays there."""
-    try:
-        return is_foreign(read_bounded(state_file))
-    except DamagedFileError:
-        return not state_file.is_dir()
-
-
 def _behind_link(path: Path) -> StateFile | None:
     """Returns the state file to which a link leads; TensorFlow reads it."""
-    if not path.is_symlink():
-        return None
     with suppress(OSError, DamagedFileError):
         return read_state_file(Path(os.path.realpath(path)))
     return None

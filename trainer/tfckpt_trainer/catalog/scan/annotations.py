@@ -11,7 +11,6 @@ from tfckpt_trainer.bundle.state_file import (
 from tfckpt_trainer.catalog.directory.checkpoint_files import Identity, identity_of
 from tfckpt_trainer.catalog.directory.history import load_head
 from tfckpt_trainer.catalog.directory.pins import pinned_names
-from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 
@@ -71,6 +70,4 @@ def _read_state(run: RunDirectory) -> tuple[StateFile | None, StateFileCondition
         state = read_state_file(run.state_file)
     except StateFileError as error:
         return None, error.condition
-    except DamagedFileError:
-        return None, StateFileCondition.UNREADABLE
     return state, StateFileCondition.MISSING if state is None else StateFileCondition.GOOD

@@ -37,9 +37,22 @@ _EFFECTS = {
     "UnicodeDecodeError",
     StateFileCondition.DAMAGED: "is damaged; TensorFlow ignores it: a trainer starts from "
     "scratch, at step 1",
+    StateFileCondition.DIRECTORY: "is a directory; TensorFlow ignores it: a trainer starts from "
+    "scratch, at step 1, and its saves fail",
+    StateFileCondition.IRREGULAR: "is no file; a trainer that starts here may wait for it for ever",
+    StateFileCondition.OVERSIZED: "is larger than 16 MiB, which tfckpt-tui does not read; "
+    "TensorFlow may",
     StateFileCondition.MISSING: "is missing; a trainer that looks for the newest checkpoint finds "
     "none: it starts from scratch, at step 1",
 }
+
+_NO_TEXT = frozenset(
+    {
+        StateFileCondition.DIRECTORY,
+        StateFileCondition.IRREGULAR,
+        StateFileCondition.OVERSIZED,
+    }
+)
 
 _MISSING_BESIDE_RECORDS = (
     "tfckpt_trainer continues from its own records, and other programs find no checkpoint"
@@ -259,4 +272,6 @@ class StateFileDiagnostics(msgspec.Struct, frozen=True):
         write = f"printf '%s\\n' {shlex.quote(state_line(name))} > {file}"
         if self.observed.condition in {StateFileCondition.MISSING, StateFileCondition.EMPTY}:
             return f"`{write}`"
-        return f"`cp -p {file} {self.observed.path('checkpoint.before')} && {write}`"
+        # The redirection alone would write into a pipe, and cannot into a directory.
+        keep = "mv" if self.observed.condition in _NO_TEXT else "cp -p"
+        return f"`{keep} {file} {self.observed.path('checkpoint.before')} && {write}`"

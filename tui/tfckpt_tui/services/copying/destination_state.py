@@ -11,8 +11,8 @@ from pathlib import Path
 from tfckpt_trainer.bundle.index import Index, index_path, read_index
 from tfckpt_trainer.bundle.state_file import (
     StateFile,
+    StateFileError,
     encode_state_file,
-    is_foreign,
     parse_state_file,
 )
 from tfckpt_trainer.errors import BundleError, DamagedFileError, RefusedError
@@ -110,8 +110,8 @@ def _read_state(destination: Destination) -> StateFile | None:
     data, path = destination.read(_NAME) or b"", Path(destination.label) / _NAME
     try:
         return parse_state_file(data, path) if data else None
-    except DamagedFileError as error:
-        if is_foreign(data):
+    except StateFileError as error:
+        if error.is_foreign:
             raise RefusedError(
                 f"{path} is no state file of TensorFlow, and a copy would replace it. Move it "
                 "away, or copy to another directory."
