@@ -27,6 +27,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app import dialogs, screens
 from tfckpt_tui.app.actions.action import AppAction
 from tfckpt_tui.app.actions.own_actions import own_actions
+from tfckpt_tui.app.actions.package_actions import PackageActions, actions_of_packages
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.dashboard import DashboardScreen
 from tfckpt_tui.app.job_app import JobApp
@@ -56,14 +57,19 @@ _SETTLED_SECONDS = 0.5
 """How long after its first snapshot the app has nothing else to do."""
 
 
-def _import_pages() -> None:
-    """Imports all pages and dialogs, and what most actions need: their first key would be late."""
+def _import_pages(post: Callable[[], object]) -> None:
+    """Imports all pages and dialogs, and what most actions need: their first key would be late.
+
+    Args:
+        post: Called in the end: imports those that other packages bring.
+    """
     # If one is gone, the key that needs it says so.
     with suppress(ImportError):
         import_module("tfckpt_tui.app.actions.run_control")
         for package in (dialogs, screens):
             for module in iter_modules(package.__path__, f"{package.__name__}."):
                 import_module(module.name)
+    post()
 
 
 def _actions_provider() -> type[Provider]:
@@ -105,6 +111,14 @@ class ActionEnded(Message):
     def __init__(self, run: ActionRun) -> None:
         super().__init__()
         self.run = run
+
+
+class PackageActionsFound(Message):
+    """The actions of other packages were imported."""
+
+    def __init__(self, found: PackageActions) -> None:
+        super().__init__()
+        self.found = found
 
 
 class VerificationEnded(Message):
@@ -176,7 +190,7 @@ class TfckptApp(JobApp[int]):
         self.snapshot: RunSnapshot | None = None
         self.listing = listing or ListOrder()
         self._monitor: SnapshotSource = Monitor(run, poll) if monitor is None else monitor
-        self._own_actions = own_actions(self.config.actions)
+        self._added_actions = own_actions(self.config.actions)
         self.own_actions = ActionQueue(run, self._post_action, read_only=read_only)
         self.runs_each_new = True
         self.verifier = BackgroundVerifier(
@@ -197,7 +211,7 @@ class TfckptApp(JobApp[int]):
     @property
     def actions(self) -> Sequence[AppAction]:
         """All actions of the dashboard."""
-        return (*self.dashboard_type.ACTIONS, *self._own_actions)
+        return (*self.dashboard_type.ACTIONS, *self._added_actions)
 
     def change_setting(self, name: str, value: Any) -> None:
         """Applies a setting of `[app]`; `poll` takes effect at the next start."""
@@ -209,7 +223,7 @@ class TfckptApp(JobApp[int]):
     def get_default_screen(self) -> DashboardScreen:
         """Returns the main screen."""
         return self.dashboard_type(
-            self.run_directory, read_only=self.read_only, own_actions=self._own_actions
+            self.run_directory, read_only=self.read_only, added_actions=self._added_actions
         )
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
@@ -236,6 +250,22 @@ class TfckptApp(JobApp[int]):
         self.verifier.stop()
         self.own_actions.stop()
 
+    def _post_package_actions(self) -> None:
+        keys = [self.config.keys.get(action.name, action.key) for action in self.actions]
+        taken = [key.strip() for each in keys for key in each.split(",")]
+        names = [action.name for action in self.actions]
+        self.post_message(PackageActionsFound(actions_of_packages(names, taken)))
+
+    @on(PackageActionsFound)
+    def _take_package_actions(self, message: PackageActionsFound) -> None:
+        found = message.found
+        self._added_actions += found.actions
+        for screen in self.screen_stack:
+            if isinstance(screen, DashboardScreen):
+                screen.add_actions(found.actions)
+        for problem in found.problems:
+            self.notify(clean_message(problem), severity="warning", markup=False)
+
     # -- snapshots -----------------------------------------------------------------------------
 
     def _post_newest(self, newest: NewestRows) -> None:
@@ -258,7 +288,8 @@ class TfckptApp(JobApp[int]):
         if self.snapshot is None:
             # Everything so far stays alive. Scanning it would delay a key press by 0.1 s.
             gc.freeze()
-            self.set_timer(_SETTLED_SECONDS, Thread(target=_import_pages, daemon=True).start)
+            import_pages = partial(_import_pages, self._post_package_actions)
+            self.set_timer(_SETTLED_SECONDS, Thread(target=import_pages, daemon=True).start)
         self.snapshot = self.progress.snapshot = message.snapshot
         self._snapshot_at = time.monotonic()
         self._show_staleness()

@@ -72,7 +72,7 @@ class DashboardScreen(Screen[None]):
     """Shows the newest snapshot and turns keys into actions.
 
     Attributes:
-        ACTIONS: All actions but those that the user configures; `BINDINGS` has their keys.
+        ACTIONS: All actions but those that are added; `BINDINGS` has their keys.
         run_directory: The run directory.
         read_only: Whether actions that change the run are disabled.
         snapshot: The newest snapshot; None before the first one.
@@ -89,19 +89,18 @@ class DashboardScreen(Screen[None]):
     panes = getters.query_one(DashboardPanes)
 
     def __init__(
-        self, run: RunDirectory, *, read_only: bool, own_actions: Sequence[AppAction] = ()
+        self, run: RunDirectory, *, read_only: bool, added_actions: Sequence[AppAction] = ()
     ) -> None:
         """Makes the screen.
 
         Args:
             run: The run directory.
             read_only: Whether actions that change the run are disabled.
-            own_actions: The actions that the user configures.
+            added_actions: The actions that the user configures, and those of other packages.
         """
         super().__init__()
-        self._actions = (*self.ACTIONS, *own_actions)
-        own_bindings = BindingsMap(bindings_of(own_actions))
-        self._bindings = BindingsMap.merge([self._bindings, own_bindings])
+        self._actions = tuple(self.ACTIONS)
+        self.add_actions(added_actions)
         self.run_directory = run
         self.read_only = read_only
         self.snapshot: RunSnapshot | None = None
@@ -109,6 +108,12 @@ class DashboardScreen(Screen[None]):
         self._shown_at = 0.0
         self._chosen: Selection | None = None
         self._verification_timer: Timer | None = None
+
+    def add_actions(self, actions: Iterable[AppAction]) -> None:
+        """Adds actions, with their keys."""
+        actions = tuple(actions)
+        self._actions += actions
+        self._bindings = BindingsMap.merge([self._bindings, BindingsMap(bindings_of(actions))])
 
     @property
     def run_app(self) -> RunApp:

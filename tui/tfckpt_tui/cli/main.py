@@ -42,6 +42,7 @@ from tfckpt_tui.cli.output import (
 )
 from tfckpt_tui.reports.base import Error, ErrorReport, Report
 from tfckpt_tui.services.runs.open_run import open_run
+from tfckpt_tui.settings.packages import COMMANDS, brought_by_packages, load_brought
 
 _CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
 
@@ -120,26 +121,37 @@ def prints(*reports: type[Report]) -> Callable[[_CommandT], _CommandT]:
 
 
 class Commands(click.Group):
-    """Imports each command when it is used; a directory instead of a command opens the app."""
+    """Imports each command when it is used; a directory instead of a command opens the app.
+
+    Other installed packages bring further commands, but none in place of one of these.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Returns the names of all commands, in the order of the help."""
         del ctx
-        return list(_COMMAND_MODULES)
+        return list({**_COMMAND_MODULES, **brought_by_packages(COMMANDS)})
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the commands group by group, each with its whole first sentence."""
-        for heading, names in COMMAND_GROUPS.items():
-            commands = filter(None, (self.get_command(ctx, name) for name in names))
-            rows = [(one.name or "", one.get_short_help_str(_LONGEST_SENTENCE)) for one in commands]
+        others = [name for name in self.list_commands(ctx) if name not in _COMMAND_MODULES]
+        groups = {**COMMAND_GROUPS, **({"Other packages": others} if others else {})}
+        for heading, names in groups.items():
             with formatter.section(heading):
-                formatter.write_dl(rows)
+                formatter.write_dl([(name, self._sentence(ctx, name)) for name in names])
+
+    def _sentence(self, ctx: click.Context, name: str) -> str:
+        try:
+            command = self.get_command(ctx, name)
+        except TfckptError as error:
+            return str(error)
+        return command.get_short_help_str(_LONGEST_SENTENCE) if command is not None else ""
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """Imports one command."""
         del ctx
         if name not in _COMMAND_MODULES:
-            return None
+            entry = brought_by_packages(COMMANDS).get(name)
+            return load_brought(entry, click.Command) if entry is not None else None
         from importlib import import_module
 
         module = import_module(f"tfckpt_tui.cli.{_COMMAND_MODULES[name]}")
@@ -150,10 +162,10 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Handles `tfckpt-tui RUN` as `tfckpt-tui attach RUN`."""
-        if args and args[0] not in _COMMAND_MODULES and _looks_like_directory(args[0]):
+        if args and not args[0].startswith("-") and not _is_command(args[0]):
+            if not _looks_like_directory(args[0]):
+                raise click.UsageError(_unknown_word(args[0]), ctx)
             args = ["attach", *args]
-        if args and args[0] not in _COMMAND_MODULES and not args[0].startswith("-"):
-            raise click.UsageError(_unknown_word(args[0]), ctx)
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -282,7 +294,7 @@ def main() -> None:
 
 def _ending_signals(arguments: list[str]) -> set[int]:
     """Returns the signals that end a command by an exception; the app ends by its own ways."""
-    opens_app = _COMMAND_MODULES[_command_in(arguments)] == "run.launch"
+    opens_app = _COMMAND_MODULES.get(_command_in(arguments)) == "run.launch"
     return set() if opens_app else {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
@@ -352,7 +364,19 @@ def lists_runs(arguments: list[str]) -> bool:
 
 
 def _command_in(arguments: list[str]) -> str:
-    return next((word for word in arguments if word in _COMMAND_MODULES), "browse")
+    """Returns the command of a command line; `browse` for one without, which opens the app."""
+    for place, word in enumerate(arguments):
+        is_value = place > 0 and arguments[place - 1] == "--timeout"
+        if word.startswith("-") or is_value:
+            continue
+        return word if _is_command(word) else "browse"
+    return "browse"
+
+
+def _is_command(word: str) -> bool:
+    """Whether a word is a command, where it can be one."""
+    is_ours = word in _COMMAND_MODULES
+    return is_ours or (os.sep not in word and word in brought_by_packages(COMMANDS))
 
 
 def _timeout(arguments: list[str]) -> float:
@@ -419,7 +443,8 @@ def _report(error: TfckptError, as_json: bool) -> int:
 def _unknown_word(word: str) -> str:
     from difflib import get_close_matches
 
-    near = get_close_matches(word, _COMMAND_MODULES, n=1)
+    commands = {**_COMMAND_MODULES, **brought_by_packages(COMMANDS)}
+    near = get_close_matches(word, commands, n=1)
     hint = f" Did you mean {near[0]}?" if near else ""
     return f"{word!r} is neither a command nor a directory.{hint}"
 

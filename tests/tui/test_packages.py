@@ -1,0 +1,141 @@
+"""Other installed packages bring commands and pages; the page on extensions shows how."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from app_driving import opened, shown, until, until_shown
+from rundir_factory import RunFactory
+
+from command_running import Tool
+from documentation import DOCS
+from tfckpt_trainer.errors import ExitCode
+from tfckpt_tui.app.app import TfckptApp
+
+FILE = re.compile(r"`([\w.]+)`:\n\n```\w+\n(.*?)```", re.DOTALL)
+BUILD = "import hatchling.build, sys; hatchling.build.build_wheel(sys.argv[1])"
+
+Install = Callable[..., None]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package of the page, built."""
+    files = dict(FILE.findall((DOCS / "extending.md").read_text()))
+    assert files.keys() == {"pyproject.toml", "tfckpt_gaps.py", "tfckpt_gaps_page.py"}
+    source, wheels = (tmp_path_factory.mktemp(name) for name in ("source", "wheels"))
+    for name, text in files.items():
+        (source / name).write_text(text)
+    subprocess.run([sys.executable, "-c", BUILD, wheels], cwd=source, check=True)
+    (built,) = wheels.iterdir()
+    return built
+
+
+@pytest.fixture
+def install(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Returns what installs the package for this test, with other texts in its files."""
+
+    def unpack(*, entry: str = "gaps", key: str = "f9", text: str = "") -> None:
+        site = tmp_path / "site"
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(site)
+        (points,) = site.glob("*/entry_points.txt")
+        points.write_text(points.read_text().replace("gaps =", f"{entry} ="))
+        for module in site.glob("*.py"):
+            module.write_text(text or module.read_text().replace('"f9"', f'"{key}"'))
+        monkeypatch.syspath_prepend(site)
+
+    loaded = set(sys.modules)
+    yield unpack
+    for name in set(sys.modules) - loaded:
+        if name.startswith("tfckpt_gaps"):
+            del sys.modules[name]
+
+
+def names_of(app: TfckptApp) -> list[str]:
+    return [action.name for action in app.actions]
+
+
+def test_the_command_of_the_page_is_one_of_all(
+    install: Install, tool: Tool, ended: RunFactory
+) -> None:
+    assert tool("gaps", ended.run.root).code == ExitCode.USAGE
+    install()
+    said = tool("gaps", ended.run.root)
+    assert said.code == ExitCode.DONE
+    header, *rows = said.data.splitlines()
+    assert header.split() == ["GAP", "SAVED"]
+    assert len(rows) == len(tool("ls", ended.run.root, "--json").json["checkpoints"]) - 1
+    assert re.search(r"Other packages:\n  gaps +Show the longest times", tool("--help").data)
+    assert "Did you mean gaps?" in tool("gap").words
+    assert tool("gaps", ended.run.root / "none").code == ExitCode.USAGE
+
+
+async def test_the_page_follows_the_run_and_its_key_is_in_the_palette(
+    install: Install, live: RunFactory
+) -> None:
+    install()
+    async with opened(live.run) as pilot:
+        await until_shown(pilot, "ckpt-b1-400")
+        await until(pilot, lambda: "gaps" in names_of(pilot.app), "it was imported")
+        await pilot.press("f9")
+        await until_shown(pilot, "times without a save")
+        rows = shown(pilot.app).count(" s  ckpt-")
+        live.checkpoint(600, branch=1)
+        await until(pilot, lambda: shown(pilot.app).count(" s  ckpt-") > rows, "it has the newest")
+        await pilot.press("escape", "ctrl+p", *"gaps")
+        await until_shown(pilot, "gaps: Show the longest times without a save")
+        await pilot.press("escape")
+
+
+@pytest.mark.parametrize("key", ["s", "escape"])
+async def test_a_page_whose_key_is_taken_is_in_the_palette_alone(
+    install: Install, live: RunFactory, key: str
+) -> None:
+    install(key=key)
+    async with opened(live.run) as pilot:
+        await until_shown(pilot, f"The key {key} of gaps is taken. The palette has gaps.")
+        (found,) = [one for one in pilot.app.actions if one.name == "gaps"]
+        assert found.key == ""
+
+
+BROKEN = {
+    "import nothing_of_this_name": "cannot be imported: ModuleNotFoundError: No module named "
+    "'nothing_of_this_name'",
+    "raise RuntimeError('too old')": "cannot be imported: RuntimeError: too old",
+    "command = page = 3": "is a int; expected a ",
+}
+
+
+@pytest.mark.parametrize("text", BROKEN)
+async def test_what_cannot_be_imported_is_told_with_its_package_and_all_else_works(
+    install: Install, tool: Tool, live: RunFactory, text: str
+) -> None:
+    install(text=text)
+    for said in (tool("gaps", live.run.root), tool("--help")):
+        words = " ".join((said.words or said.data).split())
+        assert f"gaps of tfckpt-gaps {BROKEN[text]}" in words
+        assert "`pip uninstall tfckpt-gaps`" in words
+    assert tool("ls", live.run.root).code == ExitCode.DONE
+    async with opened(live.run) as pilot:
+        await until_shown(pilot, "gaps of tfckpt-gaps")
+        assert "gaps" not in names_of(pilot.app)
+
+
+def test_no_package_replaces_a_command(install: Install, tool: Tool, ended: RunFactory) -> None:
+    install(entry="ls")
+    assert "GAP" not in tool("ls", ended.run.root).data
+    assert "Other packages" not in tool("--help").data
+
+
+async def test_no_package_replaces_an_action(install: Install, live: RunFactory) -> None:
+    install(entry="save")
+    async with opened(live.run) as pilot:
+        await until_shown(pilot, "save of another package is left out")
+        assert names_of(pilot.app).count("save") == 1
