@@ -39,11 +39,12 @@ from tfckpt_tui.app.protocols import (
 )
 from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
 from tfckpt_tui.app.screens.logs import LogsScreen
+from tfckpt_tui.app.widgets.charts.chart import Chart
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.cli.main import cli
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
-from tfckpt_tui.settings.config import Config
+from tfckpt_tui.settings.config import AppSection, Config
 from waiting import attempts
 from weekly import weekly
 
@@ -267,3 +268,14 @@ def test_app_and_screens_fulfil_the_protocols(live: RunFactory) -> None:
     board = TensorBoardDialog(live.run, snapshot, None, app.start_job, read_only=False)
     assert isinstance(board, ShowsFailures)
     assert not isinstance(LogsScreen(live.run, snapshot), PerformsActions)
+
+
+async def test_the_configuration_names_the_charts(live: RunFactory) -> None:
+    config = Config(app=AppSection(charts=["loss", "accuracy", "step time"]))
+    app = app_on(live, config)
+    async with app.run_test(size=(140, 50), notifications=True) as pilot:
+        await first_snapshot(pilot)
+        titles = [chart.measurements[0].name for chart in app.screen.query(Chart) if chart.region]
+        assert titles == ["loss", "accuracy", "step time"]
+        assert "─ step time " in shown(app)
+        assert "─ throughput " not in shown(app)

@@ -8,14 +8,24 @@ from hypothesis import strategies as st
 from textual.geometry import Size
 
 from tfckpt_tui.app.widgets.base.dashboard_layout import arrange
+from tfckpt_tui.settings.config import MOST_CHARTS
 
 SIZES = st.builds(Size, st.integers(60, 260), st.integers(16, 80))
 COUNTS = st.integers(0, 300)
 
 
-@given(SIZES, COUNTS, st.integers(0, 30), st.booleans(), st.booleans(), COUNTS, st.integers(0, 40))
+@given(
+    SIZES,
+    COUNTS,
+    st.integers(0, 30),
+    st.booleans(),
+    st.booleans(),
+    COUNTS,
+    st.integers(0, 40),
+    st.integers(1, MOST_CHARTS),
+)
 def test_panes_cover_the_screen_and_do_not_overlap(
-    size, workers, progress, files_only, filtering, checkpoints, failure
+    size, workers, progress, files_only, filtering, checkpoints, failure, charts
 ):
     places = arrange(
         size,
@@ -25,6 +35,7 @@ def test_panes_cover_the_screen_and_do_not_overlap(
         filtering=filtering,
         checkpoints=checkpoints,
         failure=failure,
+        charts=charts,
     )
     assert all(region.area > 0 for region in places.values())
     cells = [cell for region in places.values() for cell in cells_of(region)]
@@ -42,3 +53,12 @@ def test_what_a_command_says_hides_no_pane(size, workers):
     without = arrange(size, workers, 0).keys()
     for lines in (1, 2):
         assert arrange(size, workers, lines).keys() == without | {"progress"}
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [(Size(60, 40), 2), (Size(80, 40), 2), (Size(120, 40), 4), (Size(200, 50), 4)],
+)
+def test_as_many_charts_as_have_room(size, shown):
+    places = arrange(size, 2, 0, charts=4)
+    assert sum(name.startswith("chart-") for name in places) == shown

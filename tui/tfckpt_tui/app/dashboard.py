@@ -136,7 +136,7 @@ class DashboardScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Makes the panes."""
-        yield DashboardPanes(read_only=self.read_only)
+        yield DashboardPanes(read_only=self.read_only, charts=self.run_app.config.app.charts)
 
     def on_mount(self) -> None:
         """Shows the keys, and what was read while the panes were made."""

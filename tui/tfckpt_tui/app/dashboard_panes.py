@@ -14,6 +14,7 @@ from tfckpt_tui.app.protocols import key_of, run_app_of
 from tfckpt_tui.app.widgets.base.dashboard_layout import (
     SMALLEST,
     DashboardLayout,
+    chart_id,
     failure_width,
     most_progress_lines,
 )
@@ -27,8 +28,7 @@ from tfckpt_tui.app.widgets.run.failure_card import FailureCard
 from tfckpt_tui.app.widgets.run.header import RunHeader
 from tfckpt_tui.app.widgets.run.progress import Progress, raise_toasts
 from tfckpt_tui.app.widgets.run.workers import Workers
-from tfckpt_tui.charting.measurements import THROUGHPUT, metric
-from tfckpt_tui.formats.metric_names import main_of
+from tfckpt_tui.charting.measurements import named
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 _EXAMPLE = "step>1000 state:verified pinned branch:2 loss<0.5 age<2h -name:b1"
@@ -65,11 +65,17 @@ class DashboardPanes(Widget):
     progress = getters.query_one("#progress", Progress)
     keys = getters.query_one("#keys", KeyBar)
 
-    def __init__(self, *, read_only: bool) -> None:
+    def __init__(self, *, read_only: bool, charts: Sequence[str]) -> None:
+        """Makes the panes.
+
+        Args:
+            read_only: Whether actions that change the run are disabled.
+            charts: The names of the measurements that the charts show.
+        """
         super().__init__(id="dashboard")
         self._read_only = read_only
-        self._arranged = DashboardLayout()
-        self._metric = "loss"
+        self._charts = tuple(charts)
+        self._arranged = DashboardLayout(len(self._charts))
 
     @property
     def layout(self) -> Layout:
@@ -84,8 +90,8 @@ class DashboardPanes(Widget):
         yield Input(placeholder=_EXAMPLE, id="filter", compact=True)
         yield FailureCard(id="failure")
         yield Workers(id="workers")
-        yield Chart(metric(self._metric), id="loss")
-        yield Chart(THROUGHPUT, id="throughput")
+        for place, name in enumerate(self._charts):
+            yield Chart(named(name, ()), id=chart_id(place))
         yield Events(id="events")
         yield Progress(id="progress")
         yield KeyBar(id="keys")
@@ -99,15 +105,11 @@ class DashboardPanes(Widget):
             self.keys.refresh(layout=True, repaint=False)
         for pane in self.query(Pane):
             pane.show(snapshot)
-        self._choose_metric(snapshot)
+        for chart, name in zip(self.query(Chart), self._charts, strict=True):
+            measured = named(name, snapshot.samples.metrics)
+            if chart.measurements != (measured,):
+                chart.show_measurements(measured)
         self.fit()
-
-    def _choose_metric(self, snapshot: RunSnapshot) -> None:
-        """Draws another metric if the script reports none with the name `loss`."""
-        name = main_of(snapshot.samples.metrics)
-        if name != self._metric:
-            self._metric = name
-            self.query_one("#loss", Chart).show_measurements(metric(name))
 
     def show_filter(self, *, is_open: bool) -> None:
         """Opens or closes the filter line."""

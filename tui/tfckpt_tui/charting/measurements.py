@@ -41,6 +41,17 @@ THROUGHPUT = Measurement(
 STEP_TIME = Measurement("step time", Other.STEP_TIME, units.step_time, from_zero=True)
 
 
+def named(name: str, metrics: Collection[str]) -> Measurement:
+    """Returns the measurement with a name; the main metric for `loss`, if there is no such metric.
+
+    Args:
+        name: A metric, `throughput` or `step time`.
+        metrics: The metrics that are reported.
+    """
+    others = {other.name: other for other in (THROUGHPUT, STEP_TIME)}
+    return others.get(name) or metric(main_of(metrics) if name == "loss" else name)
+
+
 def measurements(metrics: Collection[str]) -> list[Measurement]:
     """Returns all measurements: the main metric, others by name, throughput, step time."""
     first = main_of(metrics)

@@ -23,6 +23,9 @@ from tfckpt_tui.formats.checkpoint_columns import optional_columns
 from tfckpt_tui.settings.keys import check_keys
 from tfckpt_tui.settings.own_actions import ActionSection, check_actions
 
+MOST_CHARTS = 4
+"""Charts on the dashboard; each has its share of one place."""
+
 _SIZE_LIMIT = 1 << 20
 
 
@@ -45,6 +48,8 @@ class AppSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         bell: Kinds of events for which the terminal's bell rings.
         notify: The terminal's notification for these events; `auto` chooses the one that the
             terminal is known to show, or none.
+        charts: What the charts of the dashboard show: metrics, `throughput`, `step time`. `loss` is
+            the main metric of a run that reports none of that name.
         columns: Columns of the history that are always shown, or never; the others are shown
             where they fit, those that differ between checkpoints first.
     """
@@ -53,6 +58,7 @@ class AppSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     poll: float | None = None
     bell: list[EventKind] = msgspec.field(default_factory=lambda: [EventKind.WORKER_LOST])
     notify: NotifySequence = NotifySequence.AUTO
+    charts: list[str] = msgspec.field(default_factory=lambda: ["loss", "throughput"])
     columns: dict[str, bool] = {}
 
 
@@ -221,6 +227,11 @@ def _known_keys(raw: dict[str, Any]) -> str:
 def _check_app(place: Path, config: Config) -> None:
     if config.app.poll is not None and not config.app.poll >= 0.1:
         raise UsageError(f"{place}, [app]: poll is {config.app.poll}; it must be 0.1 or more.")
+    charts = config.app.charts
+    if not 1 <= len(charts) <= MOST_CHARTS or len({*charts, ""}) <= len(charts):
+        raise UsageError(
+            f"{place}, [app]: charts is {charts}; it must be 1 to {MOST_CHARTS} different names."
+        )
     columns = optional_columns()
     unknown = sorted(config.app.columns.keys() - columns.keys())
     if unknown:

@@ -206,7 +206,7 @@ class SettingsScreen(Page):
 def all_settings(
     config: Config, actions: Sequence[ActionInfo], themes: tuple[str, ...], theme: str
 ) -> list[SettingRow]:
-    """Returns all settings; the last ones, the keys, can only be changed in the file."""
+    """Returns all settings; the last ones, charts and keys, can only be changed in the file."""
     app, usual = config.app, AppSection()
     polls = tuple(sorted({*_POLLS[1:], app.poll} - {None}, key=lambda poll: poll or 0.0))
     return [
@@ -248,6 +248,14 @@ def all_settings(
                 key in app.columns,
             )
             for key, title in optional_columns().items()
+        ),
+        SettingRow(
+            "app",
+            "charts",
+            "charts of the dashboard",
+            (shown := ", ".join(app.charts),),
+            shown,
+            app.charts != usual.charts,
         ),
         *(
             SettingRow(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from textual.geometry import Region, Size
 from textual.layout import ArrangeResult, Layout, WidgetPlacement
 from textual.widget import Widget
@@ -26,10 +28,23 @@ _CARD_BESIDE = 120
 
 _LEAST_CARD = 4
 
+_LEAST_CHART = Size(30, 7)
+"""Smallest chart on the dashboard."""
+
+_FIRST_CHART = 38
+"""Percent of the height of the right column that the first chart has beside one other."""
+
+_FURTHER_CHART = 30
+
 _KEYS_HEIGHT = 1
 _LEAST_HISTORY = 6
 _LEAST_BESIDE_PROGRESS = 4
 """Least height of the history while progress takes lines of it: other panes do not come and go."""
+
+
+def chart_id(place: int) -> str:
+    """Returns the id of a chart by its place among the charts of the dashboard."""
+    return f"chart-{place}"
 
 
 def is_too_small(size: Size) -> bool:
@@ -63,8 +78,9 @@ def arrange(
     filtering: bool = False,
     checkpoints: int = 1_000_000,
     failure: int = 0,
+    charts: int = 2,
 ) -> dict[str, Region]:
-    """Returns the region of each visible pane, by its id.
+    """Returns the region of each visible pane, by its id; that of a chart is its number.
 
     Args:
         size: Size of the terminal.
@@ -75,6 +91,7 @@ def arrange(
         filtering: Whether the filter line is open.
         checkpoints: Number of checkpoints; workers get the room that these do not need.
         failure: Lines of the failure card; 0 if there is none. It replaces charts.
+        charts: Number of charts; those for which there is no room are left out.
     """
     width, height = size
     if is_too_small(size):
@@ -93,18 +110,18 @@ def arrange(
     if files_only:
         places["history"] = body
     elif width >= WIDE and not is_short(size):
-        places |= _two_columns(body, workers, failure)
+        places |= _two_columns(body, workers, failure, charts)
     elif failure:
         places |= _with_card(size, body, workers, checkpoints, failure)
     else:
-        places |= _one_column(body, workers, checkpoints, progress, short=is_short(size))
+        places |= _one_column(body, workers, checkpoints, progress, charts, short=is_short(size))
     if filtering:
         places["history"], places["filter"] = places["history"].split_horizontal(-1)
     return places
 
 
 def _one_column(
-    body: Region, workers: int, checkpoints: int, progress: int, *, short: bool
+    body: Region, workers: int, checkpoints: int, progress: int, charts: int, *, short: bool
 ) -> dict[str, Region]:
     x, y, width, height = body
     edges = 1 if short else 2
@@ -125,14 +142,35 @@ def _one_column(
     places = {"workers": Region(x, y, width, workers_height)}
     y += workers_height
     if charts_height:
-        half = width // 2
-        places["loss"] = Region(x, y, half, charts_height)
-        places["throughput"] = Region(x + half, y, width - half, charts_height)
+        row = Region(x, y, width, charts_height)
+        places |= _side_by_side(row, min(charts, width // _LEAST_CHART.width))
         y += charts_height
     places["history"] = Region(x, y, width, left)
     y += left
     if events_height:
         places["events"] = Region(x, y, width, events_height)
+    return places
+
+
+def _side_by_side(row: Region, charts: int) -> dict[str, Region]:
+    """Returns the places of charts beside each other."""
+    x, y, width, height = row
+    edges = [x + width * place // charts for place in range(charts + 1)]
+    return {
+        chart_id(place): Region(left, y, right - left, height)
+        for place, (left, right) in enumerate(pairwise(edges))
+    }
+
+
+def _stacked(column: Region, charts: int) -> dict[str, Region]:
+    """Returns the places of charts below each other; the first one is the highest."""
+    x, y, width, height = column
+    shares = [_FIRST_CHART, *[_FURTHER_CHART] * (charts - 1)]
+    places = {}
+    for place, share in enumerate(shares):
+        own = height * share // sum(shares)
+        places[chart_id(place)] = Region(x, y, width, own)
+        y += own
     return places
 
 
@@ -166,7 +204,7 @@ def _with_card(
     if workers_height:
         places["workers"] = Region(x, y, width, workers_height)
     if own < width:
-        places["loss"] = Region(x + own, y + workers_height, width - own, card)
+        places[chart_id(0)] = Region(x + own, y + workers_height, width - own, card)
     places["history"] = Region(x, y + workers_height + card, width, history)
     if events_height:
         places["events"] = Region(x, y + height - events_height, width, events_height)
@@ -177,22 +215,27 @@ def _left_width(width: int) -> int:
     return max(LEFT, width * 56 // 100)
 
 
-def _two_columns(body: Region, workers: int, failure: int) -> dict[str, Region]:
+def _two_columns(body: Region, workers: int, failure: int, charts: int) -> dict[str, Region]:
     x, y, width, height = body
     left = _left_width(width)
     right = width - left
     workers_height = 2 + (1 if workers else 0) + max(1, min(workers, height // 3))
-    lower = "failure" if failure else "throughput"
-    lower_height = min(failure + 2, height // 2) if failure else height * 30 // 100
-    loss_height = height * (30 if failure else 38) // 100
-    events_height = height - loss_height - lower_height
-    return {
+    card = min(failure + 2, height // 2) if failure else 0
+    if failure:
+        upper = {chart_id(0): Region(x + left, y, right, height * _FURTHER_CHART // 100)}
+    else:
+        column = Region(x + left, y, right, height * (_FIRST_CHART + _FURTHER_CHART) // 100)
+        upper = _stacked(column, min(charts, column.height // _LEAST_CHART.height))
+    events = max(chart.bottom for chart in upper.values()) + card
+    places = {
+        **upper,
         "workers": Region(x, y, left, workers_height),
         "history": Region(x, y + workers_height, left, height - workers_height),
-        "loss": Region(x + left, y, right, loss_height),
-        lower: Region(x + left, y + loss_height, right, lower_height),
-        "events": Region(x + left, y + loss_height + lower_height, right, events_height),
+        "events": Region(x + left, events, right, y + height - events),
     }
+    if failure:
+        places["failure"] = Region(x + left, events - card, right, card)
+    return places
 
 
 class DashboardLayout(Layout):
@@ -200,11 +243,12 @@ class DashboardLayout(Layout):
 
     name = "dashboard"
 
-    def __init__(self) -> None:
+    def __init__(self, charts: int) -> None:
         self.workers = 0
         self.checkpoints = 0
         self.progress = 0
         self.failure = 0
+        self.charts = charts
         self.files_only = False
         self.filtering = False
 
@@ -218,6 +262,7 @@ class DashboardLayout(Layout):
             filtering=self.filtering,
             checkpoints=self.checkpoints,
             failure=self.failure,
+            charts=self.charts,
         )
 
     def arrange(
