@@ -53,7 +53,7 @@ def test_a_run_stalls_if_workers_wait_for_one_that_does_not_come(
     now = [time.time() - 100]
     clock = SimpleNamespace(time=lambda: now[0], monotonic=time.monotonic)
     monkeypatch.setattr("tfckpt_trainer.launch.supervision.watch.time", clock)
-    watch = Watch(run, [LivingWorker(0), LivingWorker(1)])  # type: ignore[list-item]
+    watch = Watch(run, [LivingWorker(0), LivingWorker(1)], now[0])  # type: ignore[list-item]
     for index, (activity, phase, step) in enumerate((first, second)):
         status = WorkerStatus(
             index=index,
@@ -128,5 +128,25 @@ def test_the_last_heartbeat_of_this_start_says_how_a_worker_ended(
     )
     process = WorkerProcess(index=0, pid=pid, process_started_at=started, host=host)
     worker = EndedWorker(process, lambda: store(run.worker_status(0), status))
-    (ended,) = Watch(run, [worker]).look().exits  # type: ignore[list-item]
+    (ended,) = Watch(run, [worker], time.time()).look().exits  # type: ignore[list-item]
     assert ended.ending is (Ending.PREEMPTED if is_known else None)
+
+
+def test_a_step_counts_that_was_made_before_anybody_looked(tmp_path: Path) -> None:
+    """Between the start and the first look, the supervisor writes to a disk that may be slow."""
+    run = RunDirectory(tmp_path / "run")
+    run.create()
+    began = time.time()
+    status = WorkerStatus(
+        index=0,
+        host="elsewhere",
+        pid=1,
+        process_started_at=began,
+        updated_at=time.time(),
+        interval_seconds=1.0,
+        activity=Activity.TRAINING,
+        step=1,
+        last_step_at=time.time(),
+    )
+    store(run.worker_status(0), status)
+    assert Watch(run, [LivingWorker(0)], began).look().stepped  # type: ignore[list-item]

@@ -199,6 +199,7 @@ class Supervisor:
             why_again: Why the workers of the start before ended; empty for the first start.
         """
         self._report.enter(SupervisorState.STARTING)
+        began = time.time()
         try:
             placement = self._start_workers()
         except CannotStartError as error:
@@ -210,7 +211,7 @@ class Supervisor:
             return self._end(Decision(Next.FAIL, f"{why_again} {why_no_start(error)}".lstrip()))
         self._note_start(placement)
         self._report.enter(SupervisorState.RUNNING)
-        watch = Watch(self._run, self._starter.workers)
+        watch = Watch(self._run, self._starter.workers, began)
         decision = self._watch(watch, history)
         last = watch.look()
         self._trained |= last.stepped

@@ -78,10 +78,17 @@ class Standstill:
 class Watch:
     """Observes the workers from their start on."""
 
-    def __init__(self, run: RunDirectory, workers: Sequence[Worker]) -> None:
+    def __init__(self, run: RunDirectory, workers: Sequence[Worker], began: float) -> None:
+        """Looks at them for the first time.
+
+        Args:
+            run: The run directory.
+            workers: The workers.
+            began: A time before they were started, in seconds since the epoch.
+        """
         self._run = run
         self._workers = workers
-        self._began = time.time()
+        self._began = began
         self._standstill = Standstill(len(workers), self._began)
         self._began_clock = time.monotonic()
         self._looked_at = float("-inf")
