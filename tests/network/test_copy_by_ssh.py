@@ -30,6 +30,7 @@ from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.services.copying.address import parse_destination
 from tfckpt_tui.services.copying.copy import copy_checkpoints
 from tfckpt_tui.services.copying.destination import CutCopyError
+from tfckpt_tui.services.copying.ssh_destination import SshDestination
 from waiting import MOST_SECONDS, attempts, wait_until
 
 pytestmark = pytest.mark.e2e
@@ -419,6 +420,23 @@ def test_a_damaged_copy_is_not_taken_for_one_that_is_there(tool, host, run, plac
         assert "has other files named ckpt-100" in said.words
         path.write_bytes(whole)
     assert tool("copy", run, "100", f"far:{place}").code == 0
+
+
+def test_a_checkpoint_that_changes_while_it_is_sent_is_not_copied(
+    tool, host, run, place, monkeypatch
+):
+    send = SshDestination.send
+
+    def change_and_send(self, files, on_sent):
+        data = run / "ckpt-100.data-00000-of-00002"
+        data.write_bytes(bytes(reversed(data.read_bytes())))
+        send(self, files, on_sent)
+
+    monkeypatch.setattr(SshDestination, "send", change_and_send)
+    said = tool("copy", run, "100", f"far:{place}")
+    assert said.code == 4
+    assert "ckpt-100 changed while it was read. Copy it again later." in said.words
+    assert names(place) == set()
 
 
 def test_a_damaged_checkpoint_creates_nothing_on_the_host(tool, host, run, place):

@@ -323,6 +323,47 @@ def test_a_damaged_checkpoint_is_not_copied(tool, run, place):
     assert not place.parent.exists()
 
 
+def test_a_checkpoint_as_damaged_as_the_one_that_is_there_is_not_called_verified(tool, run, place):
+    tool("copy", run, "100", place)
+    for root in (run, place):
+        data = root / "ckpt-100.data-00000-of-00002"
+        data.write_bytes(bytes(reversed(data.read_bytes())))
+    said = tool("copy", run, "100", place)
+    assert said.code == 4
+    assert "ckpt-100 is damaged and was not copied" in said.words
+
+
+def write_again(run: Path, name: str) -> None:
+    """As TensorFlow does: the data gets a new file, the index is rewritten in place."""
+    write(run / "again", {"values": array(np.zeros(LARGE, np.uint8))})
+    os.replace(run / "again.data-00000-of-00001", run / f"{name}.data-00000-of-00001")
+    (run / f"{name}.index").write_bytes((run / "again.index").read_bytes())
+    (run / "again.index").unlink()
+
+
+def write_in_place(run: Path, name: str) -> None:
+    with open(run / f"{name}.data-00000-of-00001", "r+b") as file:
+        file.write(bytes(9))
+
+
+@pytest.mark.parametrize("change", [write_again, write_in_place])
+def test_a_checkpoint_that_changes_after_its_verification_is_not_copied(tool, run, place, change):
+    seen = []
+
+    def change_once(phase: str) -> None:
+        if phase == "copying plain" and not seen:
+            seen.append(phase)
+            change(run, "plain")
+
+    tool("copy", run, "100", place)
+    before = contents(place)
+    with pytest.raises(RefusedError, match="plain changed while it was read"):
+        copy_in_process(run, place, "plain", on_progress=change_once)
+    assert seen
+    assert contents(place) == before
+    assert "plain" not in tool("ls", place).data + tool("ls", place).words
+
+
 def test_a_directory_in_which_a_run_trains_is_refused(tool, run, tmp_path):
     made = RunFactory(tmp_path / "live").create()
     with subprocess.Popen(["sleep", "60"]) as trainer:

@@ -33,6 +33,7 @@ from tfckpt_tui.services.copying.source import (
     SourceFile,
     open_checkpoint,
     raise_open_file_limit,
+    require_unchanged,
     verify_source,
 )
 from tfckpt_tui.services.copying.ssh_destination import SshDestination
@@ -146,9 +147,9 @@ def copy_checkpoints(
 
 def _copy(run: RunDirectory, destination: Destination, parts: Sequence[Part], phase: Phase) -> str:
     """Copies what is missing; returns the newest checkpoint at the destination."""
-    missing = [part for part in parts if part.missing]
-    # All of them first: from then on, the opened files are enough.
-    for part in missing:
+    # All of them first: from then on, the opened files are enough. Those that are there already
+    # equal these, and may be as damaged.
+    for part in parts:
         verify_source(run, part.source, phase(f"verifying {part.source.name}"))
     destination.create()
     latest = ""
@@ -157,6 +158,7 @@ def _copy(run: RunDirectory, destination: Destination, parts: Sequence[Part], ph
             _send(destination, part, phase(f"copying {part.source.name}"))
             phase(f"verifying {part.source.name} in {destination.label}")
             _verify(destination, part)
+            _require_unchanged(destination, part)
             moves = [(part.staged(file), file.name, file.modified_at) for file in part.missing]
             destination.commit(moves, part.staging)
         latest = list_copied(destination, part.source.name, part.source.saved_at)
@@ -216,6 +218,15 @@ def _verify(destination: Destination, part: Part) -> None:
             f"{wrong[0].name} differs from the source after it was copied to "
             f"{destination.label}, so it was deleted there. Check the disk there, and copy again."
         )
+
+
+def _require_unchanged(destination: Destination, part: Part) -> None:
+    """Refuses a copy that equals files which changed after they were verified; deletes it."""
+    try:
+        require_unchanged(part.source)
+    except RefusedError:
+        destination.remove([part.staged(file) for file in part.missing])
+        raise
 
 
 def _unequal(destination: Destination, part: Part, files: Sequence[SourceFile]) -> list[SourceFile]:

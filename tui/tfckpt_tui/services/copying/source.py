@@ -51,11 +51,15 @@ class SourceFile:
         self._file = file
         self._digest = ""
         if modified_at is None:
-            facts = os.fstat(file.fileno())
-            self.identity = facts.st_size, facts.st_mtime_ns, facts.st_ino
-            self.size, self.modified_at = facts.st_size, facts.st_mtime
+            self.identity = self._identity_now()
+            self.size, self.modified_at = self.identity[0], os.fstat(file.fileno()).st_mtime
         else:
             self.size, self.modified_at = file.seek(0, io.SEEK_END), modified_at
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether somebody wrote to it since it was opened."""
+        return self.identity is not None and self.identity != self._identity_now()
 
     @property
     def open_path(self) -> Path | None:
@@ -64,6 +68,10 @@ class SourceFile:
             return None
         path = Path(f"/proc/{os.getpid()}/fd/{self._file.fileno()}")
         return path if path.exists() else None
+
+    def _identity_now(self) -> Identity:
+        facts = os.fstat(self._file.fileno())
+        return facts.st_size, facts.st_mtime_ns, facts.st_ino
 
     def chunks(self, offset: int = 0) -> Iterator[bytes]:
         """Yields the content from `offset` on.
@@ -181,7 +189,21 @@ def verify_source(run: RunDirectory, source: SourceCheckpoint, on_progress: Prog
         )
     for file in source.files:
         if file.identity is not None and result.record.files.get(file.name) != file.identity:
-            raise RefusedError(f"{source.name} changed while it was read. Copy it again later.")
+            raise _changed(source.name)
+
+
+def require_unchanged(source: SourceCheckpoint) -> None:
+    """Makes sure that what was read since the verification is what was verified.
+
+    Raises:
+        RefusedError: A file was written to since it was opened.
+    """
+    if any(file.is_changed for file in source.files):
+        raise _changed(source.name)
+
+
+def _changed(name: str) -> RefusedError:
+    return RefusedError(f"{name} changed while it was read. Copy it again later.")
 
 
 def _worker_files(run: RunDirectory, name: str, opened: ExitStack) -> list[SourceFile]:
