@@ -167,6 +167,27 @@ def test_a_directory_that_was_moved_away_is_described_anew(make_run):
     assert any("was moved or deleted while" in entry.message for entry in read_entries(run))
 
 
+def test_nothing_is_saved_into_the_directory_of_another_run(make_run, tmp_path):
+    """Its checkpoints of these names would be taken for those of this one."""
+    other = make_run(tmp_path / "other", save_every_steps=1, total_steps=6)
+    for _ in other:
+        pass
+    own = make_run(tmp_path / "run", save_every_steps=1, total_steps=6)
+    place, foreign = tmp_path / "run", tmp_path / "other"
+    before = {path.name: path.read_bytes() for path in foreign.glob("ckpt-*")}
+    for step in own:
+        if step == 2:
+            place.rename(tmp_path / "moved")
+            foreign.rename(place)
+        if step == 4:
+            place.rename(foreign)
+            (tmp_path / "moved").rename(place)
+    assert {path.stem for path in place.glob("*.index")} == {f"ckpt-{n}" for n in (1, 2, 5, 6)}
+    assert {path.name: path.read_bytes() for path in foreign.glob("ckpt-*")} == before
+    told = [entry.message for entry in read_entries(RunDirectory(foreign))]
+    assert sum("is the directory of another run now" in message for message in told) == 2
+
+
 def test_a_restart_remembers_since_when_a_metric_is_not_finite(make_run):
     def since(*, first, last):
         training = make_run(total_steps=last, save_every_steps=2)

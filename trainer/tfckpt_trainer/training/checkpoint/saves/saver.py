@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -21,7 +22,7 @@ from tfckpt_trainer.catalog.commit.saves import (
 )
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.errors import DamagedFileError, RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts, WorkerFacts
 from tfckpt_trainer.rundir.records.event import EventKind
@@ -86,6 +87,7 @@ class Saver:
         self._part = WorkerPart(run, group, state, self._sharded)
         self._noted_problems: set[str] = set()
         self._info: RunInfo | None = None
+        self._place: tuple[int, int] | None = None
 
     @property
     def has_disk_space(self) -> bool:
@@ -153,8 +155,10 @@ class Saver:
         """Completes or removes interrupted saves and notes it in the event log; chief only.
 
         Raises:
+            RefusedError: Another run is in the directory now.
             OSError: The directory of unfinished saves cannot be read.
         """
+        self._keep_directory()
         recovered = finish_interrupted_saves(self._run)
         for problem in recovered.problems:
             if problem not in self._noted_problems:
@@ -172,7 +176,6 @@ class Saver:
 
     def _begin_on_chief(self, record: CheckpointRecord, found: FoundState) -> SaveOutcome | None:
         try:
-            self._keep_directory()
             # A save that failed on a full disk may have left files that block this one.
             self.finish_interrupted()
             ended = self._check(record, found)
@@ -185,9 +188,7 @@ class Saver:
     def _keep_directory(self) -> None:
         """Creates the run directory anew, with its description, if it was moved or deleted."""
         if self._run.run_file.exists():
-            if self._info is None:
-                with suppress(DamagedFileError):
-                    self._info = load_if_exists(self._run.run_file, RunInfo)
+            self._require_same_run()
             return
         self._run.create()
         if self._info is not None:
@@ -197,6 +198,26 @@ class Saver:
                 f"{self._run.root} was moved or deleted while the run trained. It was created "
                 "anew: checkpoints saved before are not in it.",
             )
+        self._place = self._place_now()
+
+    def _require_same_run(self) -> None:
+        """Refuses to save if the directory of another run took the place of this one."""
+        info, place = None, self._place_now()
+        with suppress(DamagedFileError):
+            info = load_if_exists(self._run.run_file, RunInfo)
+        if self._info is None:
+            self._info, self._place = info, place
+        # A damaged description that was written anew has another ID too.
+        elif info is not None and info.id != self._info.id and place != self._place:
+            root = self._run.root
+            raise RefusedError(
+                f"{root} is the directory of another run now: this one was moved while it trained. "
+                f"Nothing was saved. Move {root} away, and the directory of this run back."
+            )
+
+    def _place_now(self) -> tuple[int, int]:
+        facts = os.stat(self._run.root)
+        return facts.st_dev, facts.st_ino
 
     def _check(self, record: CheckpointRecord, found: FoundState) -> SaveOutcome | None:
         """Returns the outcome if the checkpoint exists or cannot be saved."""
