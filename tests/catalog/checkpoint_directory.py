@@ -65,6 +65,8 @@ class CheckpointDirectory:
         own.mkdir(parents=True)
         for index in range(workers):
             paths += write_floats(own / f"worker-{index}", (0.0, 0.5))
+        for path in own.iterdir():
+            self.touch(path, age)
         self.record(name, step, branch, age=age, parent=parent, metrics=metrics, paths=paths)
         return name
 

@@ -61,6 +61,14 @@ def test_a_file_changed_after_the_record_is_not_verified(made):
     assert made.scan()["ckpt-100"].state is CheckpointState.COMPLETE
 
 
+def test_a_changed_state_of_one_worker_is_not_verified(made):
+    made.ours(1, workers=2)
+    own = made.run.worker_state_directory("ckpt-1") / "worker-1.index"
+    flip_bit(own, 3)
+    made.touch(own, LONG_AGO - 60)
+    assert made.scan()["ckpt-1"].state is CheckpointState.COMPLETE
+
+
 def test_a_file_longer_than_recorded_is_not_verified(made):
     made.ours(100)
     shard = made.root / "ckpt-100.data-00000-of-00001"

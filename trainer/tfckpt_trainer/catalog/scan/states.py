@@ -388,7 +388,7 @@ def _with_index(
     if _is_mixed(files, index, present):
         problem = "A later save of the same name was cut off: index and data do not match."
         return StateVerdict(CheckpointState.CORRUPT, count, problem, deferred=deferred)
-    problem = _problem_of_worker_state(root, own)
+    problem, own_at = _look_at_worker_state(root, own)
     if problem:
         return StateVerdict(CheckpointState.INCOMPLETE, count, problem, lacks_file=True)
     if verification is not None:
@@ -403,7 +403,8 @@ def _with_index(
             verified_at=verification.verified_at,
             not_finite_tensors=verification.not_finite,
         )
-    if record is not None and _as_recorded(evidence.files, recorded, record.saved_at):
+    latest = record.saved_at + CLOCK_SLACK_SECONDS if record is not None else 0.0
+    if record is not None and own_at <= latest and _as_recorded(files, recorded, latest):
         state = CheckpointState.VERIFIED
         return StateVerdict(state, count, deferred=deferred, verified_at=record.saved_at)
     if content is None or depth is not Depth.SIZES:
@@ -529,21 +530,26 @@ def worker_state_files(name: str, recorded: Sequence[FileFacts]) -> list[FileFac
     ]
 
 
-def _problem_of_worker_state(root: Path, own: Sequence[FileFacts]) -> str:
-    """Returns which file of the workers' own state differs from the record; empty if none does."""
+def _look_at_worker_state(root: Path, own: Sequence[FileFacts]) -> tuple[str, float]:
+    """Looks at the files of the workers' own state.
+
+    Returns:
+        Which one differs from the record, empty if none does; and when one changed last.
+    """
+    changed_at = 0.0
     for facts in own:
         identity = identity_of(root / facts.name)
         if identity is None:
-            return f"{facts.name} is missing."
+            return f"{facts.name} is missing.", changed_at
         if identity[0] != facts.size:
             check_fetched(root / facts.name)
-            return f"{facts.name} has {identity[0]} bytes of {facts.size}."
-    return ""
+            return f"{facts.name} has {identity[0]} bytes of {facts.size}.", changed_at
+        changed_at = max(changed_at, identity[1] / 1e9)
+    return "", changed_at
 
 
-def _as_recorded(files: CheckpointFiles, recorded: Sequence[FileFacts], saved_at: float) -> bool:
+def _as_recorded(files: CheckpointFiles, recorded: Sequence[FileFacts], latest: float) -> bool:
     sizes = {facts.name: facts.size for facts in recorded}
-    latest = saved_at + CLOCK_SLACK_SECONDS
     for fact in files.facts:
         if sizes.get(fact.name) != fact.size or fact.modified_at > latest:
             return False

@@ -99,8 +99,9 @@ class RunOwnership:
         except Timeout:
             run = self._run
             raise RefusedError(
-                f"Another trainer works in {run.root} (it holds {run.trainer_lock}); stop it "
-                f"with `tfckpt-tui stop {run.shell_word}`, or train in another directory."
+                f"Another trainer, a prune or a copy works in {run.root}: it holds "
+                f"{run.trainer_lock}. `tfckpt-tui stop {run.shell_word}` stops a trainer; wait for "
+                "the others, or train in another directory."
             ) from None
 
 
