@@ -134,6 +134,18 @@ def test_a_full_disk_is_named_with_what_to_do(tool, tmp_path):
     assert last == f"tfckpt-tui: {words} choose another path with --to."
 
 
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("form", ["weights", "saved-model"])
+def test_a_disk_that_is_full_before_the_model_is_written(tool, trained, tmp_path, form):
+    with small_tmpfs(tmp_path / "disk") as disk:
+        fill(disk, leave=24 << 10)
+        target = disk / f"m{FORMATS[form]}"
+        done = tool("export", trained.root, "10", "--format", form, "--to", target, "--yes")
+        assert [path.name for path in disk.iterdir()] == [FILLER]
+    assert done.code == 1
+    assert f"{disk}: No space left on device. Nothing was exported. Free disk" in done.words
+
+
 @pytest.mark.e2e
 @pytest.mark.parametrize("checkpoint", [[], ["ckpt-1"]])
 def test_a_script_of_a_directory_of_others_is_started(tool, tmp_path, checkpoint):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -86,6 +87,7 @@ def export(
 
     Raises:
         RefusedError: `target` exists already.
+        OSError: The disk is full.
         LaunchError: The script ends before its training loop.
         TfckptError: The model cannot be written, or its outputs differ when loaded.
     """
@@ -159,6 +161,8 @@ def _run(
             f"The script {exit_words(process.returncode)} before its training loop; "
             f"{cause}. See {log}."
         )
+    if report.disk_full:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory.parent))
     if report.problem:
         raise TfckptError(f"{report.problem} See {log}.")
     return report

@@ -46,6 +46,7 @@ class ExportResult(Document, frozen=True, kw_only=True):
 
     Attributes:
         problem: Why the phase failed; empty if it succeeded.
+        disk_full: Whether it failed because the disk is full.
         step: Step of the checkpoint.
         examples: Description of the examples on which outputs were compared.
         outputs: Number of output values.
@@ -53,6 +54,7 @@ class ExportResult(Document, frozen=True, kw_only=True):
     """
 
     problem: str = ""
+    disk_full: bool = False
     step: int | None = None
     examples: str = ""
     outputs: int = 0

@@ -8,6 +8,7 @@ outputs.
 from __future__ import annotations
 
 import os
+import re
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,6 +22,8 @@ from tfckpt_trainer.bundle.dtypes import format_shape
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, TfckptError, UsageError
+from tfckpt_trainer.rundir.full_disk import FULL
+from tfckpt_trainer.rundir.heartbeats.writer_marks import remove_temporary
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.export import (
     ExportFormat,
@@ -29,7 +32,7 @@ from tfckpt_trainer.rundir.records.export import (
     ExportResult,
 )
 from tfckpt_trainer.rundir.storage.documents import load, store
-from tfckpt_trainer.training.checkpoint.saves.save_protocol import describe_failure
+from tfckpt_trainer.training.checkpoint.saves.save_protocol import describe_failure, is_disk_full
 from tfckpt_trainer.training.checkpoint.state import SharedState
 from tfckpt_trainer.training.keras_library import keras
 from tfckpt_trainer.training.state.adapted import compare_adapted
@@ -46,6 +49,21 @@ TOLERANCE = 1e-5
 """Largest accepted relative difference of outputs; the order of additions may differ."""
 
 Arrays = list[npt.NDArray[Any]]
+
+
+_FAILURES = (
+    *(TfckptError, OSError, ValueError, TypeError, KeyError, RuntimeError),
+    tf.errors.OpError,
+)
+"""What Keras raises for models that it cannot save or load, and HDF5 when it closes a file."""
+
+_HDF5_NUMBER = re.compile(r"errno = (\d+)")
+
+
+def _says_disk_full(error: Exception) -> bool:
+    # If HDF5 closes a file, the number of the system's error is in the text alone.
+    numbers = {int(number) for number in _HDF5_NUMBER.findall(str(error))}
+    return is_disk_full(error) or bool(numbers & FULL)
 
 
 def export_request_path() -> Path | None:
@@ -69,9 +87,10 @@ def run_export(
             report = _write(place.parent, request, run, shared, model, inputs)
         else:
             report = _check(place.parent, request, model)
-    except (TfckptError, OSError, ValueError, TypeError, KeyError, tf.errors.OpError) as error:
-        # Keras raises several kinds of errors for models that it cannot save or load.
-        report = ExportResult(problem=describe_failure(error))
+    except _FAILURES as error:
+        report = ExportResult(problem=describe_failure(error), disk_full=_says_disk_full(error))
+        # On a full disk, its parts have the room that the report needs.
+        remove_temporary(place.parent / request.file_name)
     store(place.with_name(f"report-{request.phase.value}.json"), report)
 
 

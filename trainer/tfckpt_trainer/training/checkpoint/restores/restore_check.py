@@ -166,7 +166,8 @@ def merge_problems(checks: Sequence[RestoreCheck]) -> list[str]:
     workers: dict[str, list[str]] = {}
     for index, check in enumerate(checks):
         for problem in check.problems:
-            workers.setdefault(problem, []).append(str(index))
+            # Errors are sentences; a problem is a part of one.
+            workers.setdefault(problem.rstrip("."), []).append(str(index))
     problems = [
         problem
         if len(of) == len(checks)

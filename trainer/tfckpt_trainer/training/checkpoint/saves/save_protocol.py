@@ -133,7 +133,7 @@ class SaveVote(Document, frozen=True, kw_only=True):
             what: What could not be done, as a clause; empty if the error says it.
         """
         problem = f"{what}: {describe_failure(error)}" if what else describe_failure(error)
-        return cls(problem=f"worker {worker}: {problem}", disk_full=_is_disk_full(error))
+        return cls(problem=f"worker {worker}: {problem}", disk_full=is_disk_full(error))
 
 
 def outcome_without(votes: Sequence[SaveVote]) -> SaveOutcome:
@@ -168,7 +168,8 @@ def describe_failure(error: Exception) -> str:
     return describe_error(error) if isinstance(error, LOCAL_FAILURES) else repr(error)
 
 
-def _is_disk_full(error: Exception) -> bool:
+def is_disk_full(error: Exception) -> bool:
+    """Whether an error, also one of TensorFlow, means that the disk or a quota is full."""
     if not isinstance(error, tf.errors.ResourceExhaustedError):
         return is_full(error)
     # TensorFlow raises this for memory too, and has the number of the error only as a text: it
