@@ -364,6 +364,19 @@ def test_a_checkpoint_that_changes_after_its_verification_is_not_copied(tool, ru
     assert "plain" not in tool("ls", place).data + tool("ls", place).words
 
 
+def test_a_file_that_comes_meanwhile_is_not_replaced_and_nothing_gets_its_name(run, place):
+    name = write_large(run)
+
+    def put_index(phase: str) -> None:
+        if phase == f"copying {name}":
+            (place / f"{name}.index").write_bytes(b"of somebody else")
+
+    with pytest.raises(RefusedError, match=rf"{name}\.index exists; it was not replaced"):
+        copy_in_process(run, place, name, on_progress=put_index)
+    assert named_files(place) == {f"{name}.index"}
+    assert (place / f"{name}.index").read_bytes() == b"of somebody else"
+
+
 def test_a_directory_in_which_a_run_trains_is_refused(tool, run, tmp_path):
     made = RunFactory(tmp_path / "live").create()
     with subprocess.Popen(["sleep", "60"]) as trainer:

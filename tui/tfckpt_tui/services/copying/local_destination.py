@@ -137,6 +137,10 @@ class LocalDestination:
     def commit(self, moves: Sequence[tuple[str, str, float]], staging: str) -> None:
         """Flushes and renames files; the last one after all others are flushed."""
         with self._explained():
+            # What has its name before others are refused looks like a damaged checkpoint.
+            for _, new, _ in moves:
+                if os.path.lexists(self._root / new):
+                    raise _not_replaced(self._root / new)
             for old, new, modified_at in moves:
                 target = self._root / new
                 _make_directories(target.parent)
@@ -146,7 +150,7 @@ class LocalDestination:
                 try:
                     move(self._root / old, target)
                 except FileExistsError:
-                    raise RefusedError(f"{target} exists; it was not replaced.") from None
+                    raise _not_replaced(target) from None
             self._flush({Path(moves[-1][0]).parent, Path(moves[-1][1]).parent})
             for directory in emptied_by(moves, staging):
                 delete_if_empty(self._root / directory)
@@ -231,6 +235,10 @@ class LocalDestination:
                 f"{describe_error(error)}. Check the permissions in {self._root}, or copy to "
                 "another directory."
             ) from error
+
+
+def _not_replaced(path: Path) -> RefusedError:
+    return RefusedError(f"{path} exists; it was not replaced. Move it away, or copy elsewhere.")
 
 
 def _make_directories(path: Path) -> None:

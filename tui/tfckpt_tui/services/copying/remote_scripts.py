@@ -155,6 +155,8 @@ def commit_script(directory: str, moves: Sequence[tuple[str, str, float]], stagi
         steps.append(f"chmod =rw,g-w,o-w {_path(old)}")
     steps += [f"make {_path(parent)}" for parent in parents]
     steps += [f"share g+r {_path(old)} {_path(PurePosixPath(new).parent)}" for old, new, _ in moves]
+    # What has its name before others are refused looks like a damaged checkpoint.
+    steps += [f"absent {_path(new)}" for _, new, _ in moves]
     steps += [f"move {_path(old)} {_path(new)}" for old, new, _ in others]
     steps += [f"flush {_path(parent)}" for parent in parents]
     steps += [f"move {_path(last[0])} {_path(last[1])}", "flush ./."]
@@ -164,11 +166,14 @@ def commit_script(directory: str, moves: Sequence[tuple[str, str, float]], stagi
         _FLUSH,
         _LINKED,
         _SHARED,
-        f"""move() {{
-  if [ -e "$2" ] || [ -L "$2" ]; then
-    echo "$2 exists; it was not replaced" >&2
+        f"""absent() {{
+  if [ -e "$1" ] || [ -L "$1" ]; then
+    echo "$1 exists; it was not replaced" >&2
     exit {EXISTS}
   fi
+}}
+move() {{
+  absent "$2"
   mv -- "$1" "$2" || exit 1
 }}""",
         *steps,
