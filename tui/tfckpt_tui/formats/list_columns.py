@@ -32,6 +32,11 @@ class ListCell(msgspec.Struct, frozen=True):
     widest: Callable[[int], int] | None = None
 
 
+def right_aligned(cells: Iterable[ListCell | None]) -> set[int]:
+    """Returns which columns of a printed table are aligned to the right; None is a number."""
+    return {place for place, cell in enumerate(cells) if cell is None or cell.align == ">"}
+
+
 class JsonField(msgspec.Struct, frozen=True):
     """A field of each element of a list in JSON.
 

@@ -14,7 +14,7 @@ import msgspec
 from tfckpt_trainer.rundir.heartbeats.health import WorkerState
 from tfckpt_trainer.rundir.records.worker import BEFORE_RUN, GpuStatus, Phase, WorkerStatus
 from tfckpt_tui.formats import units
-from tfckpt_tui.formats.list_columns import JsonField, ListCell, record_of
+from tfckpt_tui.formats.list_columns import JsonField, ListCell, record_of, right_aligned
 from tfckpt_tui.formats.worker_phases import phase_in_words
 
 _BEFORE_POSITION = frozenset({None, *BEFORE_RUN, Phase.RESTORE})
@@ -324,9 +324,4 @@ def table(
     """
     columns = [column for column in COLUMNS if heading(column)]
     rows = [[column.text(worker) for column in columns] for worker in workers]
-    right = {
-        place
-        for place, column in enumerate(columns)
-        if column.cell is None or column.cell.align == ">"
-    }
-    return [heading(column) for column in columns], rows, right
+    return [heading(column) for column in columns], rows, right_aligned(c.cell for c in columns)

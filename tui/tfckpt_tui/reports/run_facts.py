@@ -11,7 +11,7 @@ from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.records.exactness import ExactnessLevel, PipelineFacts, StepFacts
 from tfckpt_trainer.rundir.records.failure import OutOfMemory
 from tfckpt_trainer.rundir.records.run import CodeVersion
-from tfckpt_tui.formats.worker_columns import json_record
+from tfckpt_tui.formats import run_columns, worker_columns
 from tfckpt_tui.reports.base import Report
 
 
@@ -217,8 +217,10 @@ class FailureFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 if TYPE_CHECKING:
     WorkerLine: TypeAlias = Any
+    RunLine: TypeAlias = Any
 else:
-    WorkerLine = json_record()
+    WorkerLine = worker_columns.json_record()
+    RunLine = run_columns.json_record()
 
 
 class StatusReport(Report, frozen=True, kw_only=True):
@@ -237,38 +239,6 @@ class StatusReport(Report, frozen=True, kw_only=True):
     alerts: tuple[AlertFacts, ...]
     problems: tuple[str, ...]
     workers: tuple[WorkerLine, ...]
-
-
-class RunLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A run in a list.
-
-    Attributes:
-        directory: The run directory.
-        state: As `run.state` of `status`, or `unknown` if its directory does not answer.
-        words: As `run.words` of `status`.
-        step: As `run.step` of `status`.
-        branch: As `run.branch` of `status`.
-        lost_steps: As `run.lost_steps` of `status`.
-        total_steps: The step after which training ends.
-        loss: The newest.
-        strategy: Class of the `tf.distribute` strategy; empty if unknown.
-        active_at: Time of the last activity.
-        alerts: Its [alerts](../how-to/alerts.md) in a few words each.
-        job: ID of its batch job, and why the job waits or how it ended; empty without one.
-    """
-
-    directory: str
-    state: RunState
-    words: str
-    step: int | None
-    branch: int
-    lost_steps: int
-    total_steps: int | None
-    loss: float | None
-    strategy: str
-    active_at: float
-    alerts: tuple[str, ...]
-    job: str
 
 
 class RunsReport(Report, frozen=True, kw_only=True):

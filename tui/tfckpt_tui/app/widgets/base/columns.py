@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, fit, padded
+from tfckpt_tui.formats.list_columns import ListCell
 
 GAP = 2
 """Cells between columns."""
@@ -32,6 +33,11 @@ class Column(msgspec.Struct, frozen=True):
     rank: int = 0
     align: str = ">"
     stretch: int = 0
+
+
+def column_of(key: str, cell: ListCell) -> Column:
+    """Returns the column of a list from its declaration."""
+    return Column(key, cell.title, cell.width, cell.rank, cell.align, cell.stretch)
 
 
 def stretched(column: Column, texts: Iterable[str]) -> Column:

@@ -11,40 +11,26 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
-from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose, stretched
+from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose, column_of, stretched
 from tfckpt_tui.app.widgets.base.icons import MARK, Icon, run_icon
 from tfckpt_tui.app.widgets.base.list_pane import match_note
 from tfckpt_tui.app.widgets.base.marks import Marks
 from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line, shorten, shorten_middle
 from tfckpt_tui.app.widgets.base.table_pane import TablePane
-from tfckpt_tui.formats import units
-from tfckpt_tui.formats.sort_order import Order, SortBy, SortOrders
+from tfckpt_tui.formats import run_columns, units
+from tfckpt_tui.formats.sort_order import Order
 from tfckpt_tui.formats.sparkline import sparkline
-from tfckpt_tui.formats.text import clean, strategy_words
-from tfckpt_tui.services.runs.account import Glance, RunAccount
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.services.runs.account import RunAccount
 
 _MARK = Column("mark", "", 1)
-_STATE = Column("state", "state", 10, align="<")
-_COLUMNS = (
-    Column("step", "step", 9, rank=3),
-    Column("branch", "branch", 6, rank=6),
-    Column("share", "done", 5, rank=1),
-    Column("loss", "loss", 8),
-    Column("curve", "recent", 8, rank=2, align="<"),
-    Column("rate", "rate", 7, rank=4),
-    Column("left", "left", 5, rank=3),
-    Column("age", "active", 7, rank=3),
-    Column("disk", "disk", 8, rank=4),
-)
-_STRATEGY = Column("strategy", "strategy", 18, rank=6, align="<")
-_ALERTS = Column("alerts", "problem", 16, rank=1, align="<")
-"""Instead of the strategy, in lists in which a run has an alert."""
-
-_HOST = Column("host", "host", 12, rank=5, align="<")
-_JOB = Column("host", "batch job", 16, rank=1, align="<")
+_COLUMNS = {
+    column.key: column_of(column.key, column.cell)
+    for column in run_columns.COLUMNS
+    if column.cell is not None
+}
+_JOB = replace(_COLUMNS["host"], title="batch job", width=16, rank=1)
 """Instead of the host, in lists in which a run has a batch job."""
-
-_PATH = Column("path", "run", 18, align="<")
 
 _UNKNOWN_RANK = 10
 """Added to the rank of columns in which no run has a value: these are left out first."""
@@ -55,21 +41,10 @@ def key_of_run(run: RunAccount) -> str:
     return str(run.root)
 
 
-_ORDERS = SortOrders[RunAccount](
-    {
-        "state": SortBy(lambda run: run.words, descending=False),
-        "step": SortBy(lambda run: run.step),
-        "share": SortBy(lambda run: _share(run)),
-        "loss": SortBy(lambda run: run.loss, descending=False),
-        "rate": SortBy(lambda run: run.rate),
-        "left": SortBy(lambda run: run.seconds_left, descending=False),
-        "age": SortBy(lambda run: run.active_at),
-        "disk": SortBy(lambda run: run.glance.disk_used if run.glance is not None else None),
-        "alerts": SortBy(lambda run: len(run.alerts)),
-        "host": SortBy(lambda run: _place(run), descending=False),
-        "path": SortBy(key_of_run, descending=False),
-    }
-)
+_TEXTS = {column.key: column.shown for column in run_columns.COLUMNS}
+
+_SPECIAL = frozenset({"state", "alerts", "strategy", "host", "path"})
+"""Columns whose width depends on their texts, or that stand for each other."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +99,7 @@ class RunList(TablePane[RunAccount, RunAccount]):
             view: What a user chose in an earlier list.
             id: ID of the widget.
         """
-        super().__init__(_ORDERS, key_of_run, id=id)
+        super().__init__(run_columns.sort_orders(), key_of_run, id=id)
         self._below = below
         view = view or RunListView()
         self._order, self._needle, self._marks = view.order, view.needle, view.marks
@@ -193,8 +168,16 @@ class RunList(TablePane[RunAccount, RunAccount]):
         words = self._needle.casefold().split()
         runs: Sequence[RunAccount] = self._all
         if words:
-            runs = [run for run in runs if all(word in _searchable_text(run) for word in words)]
-        self._known = {key for run in runs for key in _known(run)}
+            runs = [
+                run
+                for run in runs
+                if all(word in run_columns.searchable_text(run) for word in words)
+            ]
+        self._known = {
+            column.key
+            for column in run_columns.COLUMNS
+            if any(column.value(run) is not None for run in runs)
+        }
         self.show_rows(self.in_order(runs))
 
     def repaint(self) -> None:
@@ -224,7 +207,8 @@ class RunList(TablePane[RunAccount, RunAccount]):
             return known
         path = self._path_of(run)
         words, job = run.words, run.job_in_short
-        return _Texts(run, words, job, _alerts(run), _strategy(run), _place(run), path)
+        alerts, strategy, place = (_TEXTS[key](run, 0.0) for key in ("alerts", "strategy", "host"))
+        return _Texts(run, words, job, alerts, strategy, place, path)
 
     def note(self) -> Sequence[Span]:
         """Returns the number of runs, of those that train, with alerts and marked; or matches.
@@ -284,18 +268,23 @@ class RunList(TablePane[RunAccount, RunAccount]):
         texts = [self._texts[run.root] for run in self.rows]
         # Beside the icon and a blank.
         longest = 2 + max((len(one.words) for one in texts), default=0)
-        yield self.with_arrow(replace(_STATE, width=max(_STATE.width, longest)))
-        for column in _COLUMNS:
-            rank = column.rank if column.key in self._known else column.rank + _UNKNOWN_RANK
-            yield self.with_arrow(replace(column, rank=rank))
+        state = _COLUMNS["state"]
+        yield self.with_arrow(replace(state, width=max(state.width, longest)))
+        for key, column in _COLUMNS.items():
+            if key not in _SPECIAL:
+                rank = column.rank if key in self._known else column.rank + _UNKNOWN_RANK
+                yield self.with_arrow(replace(column, rank=rank))
         if any(run.alerts for run in self.rows):
-            yield self._stretched(_ALERTS, [one.alerts for one in texts])
+            # Instead of the strategy.
+            yield self._stretched(_COLUMNS["alerts"], [one.alerts for one in texts])
         else:
-            yield self._stretched(_STRATEGY, [one.strategy for one in texts])
+            yield self._stretched(_COLUMNS["strategy"], [one.strategy for one in texts])
         has_jobs = any(one.job for one in texts)
-        yield self._stretched(_JOB if has_jobs else _HOST, [one.place for one in texts])
+        place = _JOB if has_jobs else _COLUMNS["host"]
+        yield self._stretched(place, [one.place for one in texts])
         # A name that is cut tells little: it comes before columns that can be left out.
-        path = replace(_PATH, width=max(_PATH.width, width // 3))
+        path = _COLUMNS["path"]
+        path = replace(path, width=max(path.width, width // 3))
         yield self._stretched(path, [one.path for one in texts])
 
     def _stretched(self, column: Column, texts: Iterable[str]) -> Column:
@@ -304,73 +293,18 @@ class RunList(TablePane[RunAccount, RunAccount]):
 
     def cells(self, row: RunAccount, layout: Layout) -> Mapping[str, Sequence[Span]]:
         """Returns the texts of a run by column."""
-        share, glance = _share(row), row.glance or Glance()
-        age = units.age(max(0.0, self._at - row.active_at)) if row.active_at else "–"
-        left = "–" if row.seconds_left is None else units.age(row.seconds_left)
-        used = "–" if glance.disk_used is None else units.size(glance.disk_used)
         sign = Icon("✗", "bad", "") if row.alerts else run_icon(row)
-        alerts = _alerts(row)
-        path = shorten_middle(self._path_of(row), layout.width_of("path"))
-        rate = "–" if row.rate is None else units.rate(row.rate)
         value = "muted" if row.state in HAS_ENDED else "value"
+        losses = row.glance.losses if row.glance is not None else ()
+        cells: dict[str, Sequence[Span]] = {}
+        for column in run_columns.COLUMNS:
+            if column.cell is not None:
+                style = column.cell.style if column.cell.style != "value" else value
+                cells[column.key] = ((column.shown(row, self._at), style),)
         return {
+            **cells,
             "mark": ((MARK, "accent"),) if key_of_run(row) in self._marks else (),
             "state": sign.with_word(row.words),
-            "step": (("–" if row.step is None else f"{row.step:,}", value),),
-            "branch": ((str(row.branch), "muted"),),
-            "share": (("–" if share is None else f"{share:.0%}", value),),
-            "loss": (("–" if row.loss is None else units.metric(row.loss), value),),
-            "curve": ((sparkline(glance.losses, layout.width_of("curve")), "muted"),),
-            "rate": ((rate, value),),
-            "left": ((left, value),),
-            "age": ((age, "muted"),),
-            "disk": ((used, "muted"),),
-            "alerts": ((alerts, "bad"),),
-            "strategy": ((_strategy(row), "muted"),),
-            "host": ((_place(row), "muted"),),
-            "path": ((path, "strong"),),
+            "curve": ((sparkline(losses, layout.width_of("curve")), "muted"),),
+            "path": ((shorten_middle(self._path_of(row), layout.width_of("path")), "strong"),),
         }
-
-
-def _share(run: RunAccount) -> float | None:
-    """Returns which part of the steps is done, 0 to 1."""
-    return (
-        min(1.0, run.step / run.total_steps) if run.step is not None and run.total_steps else None
-    )
-
-
-def _known(run: RunAccount) -> Iterator[str]:
-    """Yields the columns that can be empty in which a run has a value."""
-    values = {
-        "step": run.step,
-        "branch": run.branch,
-        "share": _share(run),
-        "loss": run.loss,
-        "curve": run.glance.losses or None if run.glance is not None else None,
-        "rate": run.rate,
-        "left": run.seconds_left,
-        "age": run.active_at or None,
-        "disk": run.glance.disk_used if run.glance is not None else None,
-    }
-    return (key for key, value in values.items() if value is not None)
-
-
-def _place(run: RunAccount) -> str:
-    """Returns the batch job, or else the host of a run that goes on."""
-    chief = run.chief
-    host = chief.status.host if chief is not None and run.state not in HAS_ENDED else ""
-    return clean(run.job_in_short or host)
-
-
-def _searchable_text(run: RunAccount) -> str:
-    words = str(run.root), run.words, _strategy(run), _place(run), _alerts(run)
-    return " ".join(words).casefold()
-
-
-def _strategy(run: RunAccount) -> str:
-    return strategy_words(run.info.strategy) if run.info is not None else ""
-
-
-def _alerts(run: RunAccount) -> str:
-    """Returns the alerts in a few words each, the most urgent first."""
-    return clean(", ".join(alert.title for alert in run.alerts))

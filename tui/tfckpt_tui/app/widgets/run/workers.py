@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from rich.cells import cell_len
 
 from tfckpt_trainer.rundir.heartbeats.health import MAKES_NO_STEPS, RunState, WorkerState
-from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
+from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose, column_of
 from tfckpt_tui.app.widgets.base.icons import WORKER
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.styled_text import Span, line, shorten
@@ -19,16 +19,7 @@ from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.reports.run_facts import WorkerLine
 
 _COLUMNS = tuple(
-    Column(
-        column.key,
-        column.cell.title,
-        column.cell.width,
-        column.cell.rank,
-        column.cell.align,
-        column.cell.stretch,
-    )
-    for column in COLUMNS
-    if column.cell is not None
+    column_of(column.key, column.cell) for column in COLUMNS if column.cell is not None
 )
 _SENTENCE = Column("detail", "", 24, rank=1, align="<", stretch=4)
 """Details where they matter more than measurements: while workers start, or keep all from acting.
