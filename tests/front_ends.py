@@ -7,6 +7,7 @@ import threading
 import time
 
 from recorded_slurm import RecordedSlurm
+from tfckpt_trainer.launch.slurm.slurm_scheduler import Slurm
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.monitor.job_watch import JobWatch
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -26,7 +27,7 @@ Said = tuple[str, int | None, int]
 def read_snapshot(run: RunDirectory, slurm: RecordedSlurm) -> RunSnapshot:
     """Returns the snapshot of a run; if it has a batch job, Slurm has answered about it."""
     answered = threading.Event()
-    reader = SnapshotReader(run, jobs=JobWatch(JobReader(slurm), answered.set))
+    reader = SnapshotReader(run, jobs=JobWatch(JobReader(Slurm(slurm)), answered.set))
     reader.read(time.time())
     if run.job_file.exists():
         assert answered.wait(MOST_SECONDS)
@@ -36,10 +37,10 @@ def read_snapshot(run: RunDirectory, slurm: RecordedSlurm) -> RunSnapshot:
 def what_all_say(run: RunDirectory, slurm: RecordedSlurm | None = None) -> dict[str, Said]:
     """Returns state, step and branch of a run, by front end."""
     slurm = slurm or RecordedSlurm("")
-    status = status_report(run, jobs=JobReader(slurm)).run
-    (listed,) = JobList(slurm).read([run.root], with_others=False)
+    status = status_report(run, jobs=JobReader(Slurm(slurm))).run
+    (listed,) = JobList(Slurm(slurm)).read([run.root], with_others=False)
     snapshot = read_snapshot(run, slurm)
-    opened = RunReader(*read_account(run, time.time(), JobReader(slurm)))
+    opened = RunReader(*read_account(run, time.time(), JobReader(Slurm(slurm))))
     return {
         "status": (status.state.value, status.step, status.branch),
         "Python": (opened.state.value, opened.step, opened.branch),
@@ -50,9 +51,9 @@ def what_all_say(run: RunDirectory, slurm: RecordedSlurm | None = None) -> dict[
 
 def accounts_of(run: RunDirectory, slurm: RecordedSlurm) -> dict[str, dict[str, object]]:
     """Returns all that the account of a run says, by the front end that shows it."""
-    (listed,) = JobList(slurm).read([run.root], with_others=False)
+    (listed,) = JobList(Slurm(slurm)).read([run.root], with_others=False)
     return {
-        "status": _said(read_account(run, time.time(), JobReader(slurm))[1]),
+        "status": _said(read_account(run, time.time(), JobReader(Slurm(slurm)))[1]),
         "runs": _said(listed),
         "app": _said(read_snapshot(run, slurm)),
     }

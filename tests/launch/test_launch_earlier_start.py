@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tfckpt_trainer.errors import ExitCode, LaunchError
+from tfckpt_trainer.launch.batch.submissions import UNANSWERED
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.processes.lock import is_lock_held, take_lock
 from tfckpt_trainer.launch.slurm import batch_step, earlier_start
@@ -21,7 +22,6 @@ from tfckpt_trainer.launch.slurm.earlier_start import (
     read_later_start,
     require_job_of_run,
 )
-from tfckpt_trainer.launch.slurm.submission import UNANSWERED
 from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.launch.supervision.stop import accepted_stop
 from tfckpt_trainer.rundir.command_queue import CommandQueue

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -18,18 +17,18 @@ from hypothesis import strategies as st
 from recorded_slurm import RecordedSlurm, job_line
 from tfckpt_trainer.errors import LaunchError, UsageError
 from tfckpt_trainer.launch import preflight
+from tfckpt_trainer.launch.batch.jobs import JobState
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.slurm.commands import ask_slurm, run_command
 from tfckpt_trainer.launch.slurm.controller import read_job
-from tfckpt_trainer.launch.slurm.jobs import (
-    JobState,
+from tfckpt_trainer.launch.slurm.job_queries import (
     cancel_job,
     is_job_id,
     parse_jobs,
     read_jobs,
-    read_recorded_jobs,
 )
+from tfckpt_trainer.launch.slurm.slurm_scheduler import Slurm
 from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
@@ -244,8 +243,7 @@ def run_with_job(tmp_path: Path) -> tuple[RunDirectory, LaunchOptions]:
 
 def hand_over(monkeypatch: pytest.MonkeyPatch, slurm: RecordedSlurm) -> None:
     """Lets a launch ask a recorded Slurm about the job of the run."""
-    asks = partial(read_recorded_jobs, runner=slurm)
-    monkeypatch.setattr(preflight, "read_recorded_jobs", asks)
+    monkeypatch.setattr(preflight, "SCHEDULER", Slurm(slurm))
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from tfckpt_trainer.catalog.directory.other_formats import OtherFile, find_other
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.slurm.jobs import read_jobs
+from tfckpt_trainer.launch.slurm.job_queries import read_jobs
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob

@@ -16,7 +16,8 @@ from rundir_factory import HOST, RunFactory, two_branches, without_heartbeats
 
 from command_running import Tool
 from recorded_slurm import RecordedSlurm
-from tfckpt_trainer.launch.slurm.jobs import JobState
+from tfckpt_trainer.launch.batch.jobs import JobState
+from tfckpt_trainer.launch.slurm.slurm_scheduler import Slurm
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
@@ -74,7 +75,7 @@ def stopped_supervisor(made: RunFactory, state: SupervisorState, at: float) -> N
 )
 def test_slurm_is_asked_at_a_gentle_rate(slurm: RecordedSlurm, pause: float) -> None:
     clock, job = PassingTime(1000.0), record()
-    reader = JobReader(slurm, clock)
+    reader = JobReader(Slurm(slurm), clock)
     first = reader.read(job, RunState.TRAINING)
     clock.now += pause - 0.1
     assert reader.read(job, RunState.TRAINING) == first
@@ -86,7 +87,7 @@ def test_slurm_is_asked_at_a_gentle_rate(slurm: RecordedSlurm, pause: float) -> 
 
 def test_a_new_start_and_an_end_are_asked_about_soon() -> None:
     clock, slurm = PassingTime(1000.0), runs(SUBMITTED_AT)
-    reader = JobReader(slurm, clock)
+    reader = JobReader(Slurm(slurm), clock)
     reader.read(record(started_at=1.0), RunState.TRAINING)
     clock.now += LEAST_SECONDS
     reader.read(record(started_at=1.0), RunState.DEGRADED)
@@ -102,7 +103,7 @@ def test_a_new_start_and_an_end_are_asked_about_soon() -> None:
 
 def test_a_silent_slurm_is_asked_less_and_less_often() -> None:
     clock, slurm = PassingTime(1000.0), RecordedSlurm(status=1, errors="error: Unable to contact\n")
-    reader = JobReader(slurm, clock)
+    reader = JobReader(Slurm(slurm), clock)
     pauses = []
     for _ in range(6):
         view = reader.read(record())
@@ -123,7 +124,7 @@ class Watched:
     def __init__(self, made: RunFactory, slurm: RecordedSlurm, readers: int) -> None:
         self.run, self.clock = made.run, PassingTime(1000.0)
         self.record = with_job(made)
-        self.readers = [JobReader(slurm, self.clock) for _ in range(readers)]
+        self.readers = [JobReader(Slurm(slurm), self.clock) for _ in range(readers)]
 
     def look(self, told_at: float = 0.0) -> list[JobView | None]:
         return [
@@ -231,7 +232,7 @@ def test_an_answer_from_the_future_is_not_used(tmp_path: Path) -> None:
 
 def test_a_run_without_a_job_and_one_of_another_scheduler_ask_nobody() -> None:
     slurm = RecordedSlurm()
-    reader = JobReader(slurm)
+    reader = JobReader(Slurm(slurm))
     assert reader.read(None) is None
     view = reader.read(record(scheduler="later"))
     assert view is not None and view.state is JobState.UNKNOWN
@@ -248,7 +249,7 @@ def test_a_snapshot_never_waits_for_slurm(tmp_path: Path) -> None:
         assert may_answer.wait(MOST_SECONDS)
         return slurm(command, seconds)
 
-    reader = SnapshotReader(made.run, jobs=JobWatch(JobReader(slow), answered.set))
+    reader = SnapshotReader(made.run, jobs=JobWatch(JobReader(Slurm(slow)), answered.set))
     before = reader.read(made.now)
     assert before.state is RunState.UNATTENDED
     assert before.job is not None and before.job.state is JobState.UNKNOWN
@@ -270,7 +271,7 @@ def test_a_dead_run_whose_job_waits_is_queued(
     assert tool("status", tmp_path, "--json").json["run"]["state"] == state.value
     with_job(made, started_at=made.now - 3600, requeues=1, nodes=["tn0", "tn1"])
     slurm = waits(reason="BeginTime", start=int(time.time() + 725))
-    monkeypatch.setattr("tfckpt_tui.cli.run.status.JobReader", lambda: JobReader(slurm))
+    monkeypatch.setattr("tfckpt_tui.cli.run.status.JobReader", lambda: JobReader(Slurm(slurm)))
     said = tool("status", tmp_path)
     assert said.code == 0
     assert "state     queued: Batch job 1234 waits in the queue: BeginTime (its" in said.data
@@ -280,7 +281,7 @@ def test_a_dead_run_whose_job_waits_is_queued(
 
 def test_nothing_but_a_waiting_job_makes_a_run_queued() -> None:
     clock = PassingTime(1000.0)
-    view = JobReader(waits(), clock).read(record())
+    view = JobReader(Slurm(waits()), clock).read(record())
     for state in RunState:
         is_alive = state in {RunState.TRAINING, RunState.PAUSED, RunState.DEGRADED}
         assert state_with_job(state, view, 0.0) is (state if is_alive else RunState.QUEUED)
@@ -290,7 +291,7 @@ def test_nothing_but_a_waiting_job_makes_a_run_queued() -> None:
 
 
 def test_a_job_that_has_just_started_makes_a_run_starting() -> None:
-    view = JobReader(runs(SUBMITTED_AT + 720)).read(record())
+    view = JobReader(Slurm(runs(SUBMITTED_AT + 720))).read(record())
     assert view is not None and view.report is not None
     assert view.report.started_at == SUBMITTED_AT
     assert state_with_job(RunState.FAILED, view, SUBMITTED_AT - 60) is RunState.STARTING
@@ -302,7 +303,7 @@ def test_a_job_that_has_just_started_makes_a_run_starting() -> None:
     "fields", [{"user": "eve"}, {"submitted": int(SUBMITTED_AT - 90_000)}, {"id": "1235"}]
 )
 def test_a_job_of_the_same_number_is_not_the_same_job(fields: dict[str, object]) -> None:
-    view = JobReader(waits(**fields)).read(record())
+    view = JobReader(Slurm(waits(**fields))).read(record())
     assert view is not None and view.state is JobState.UNKNOWN
     assert "does not know" in view.problem
 
@@ -319,7 +320,7 @@ def test_a_job_of_the_same_number_is_not_the_same_job(fields: dict[str, object])
     ],
 )
 def test_a_job_that_waits_for_a_person_is_told_from_others(reason: str, is_stuck: bool) -> None:
-    view = JobReader(waits(reason=reason, start=int(SUBMITTED_AT) + 3600)).read(record())
+    view = JobReader(Slurm(waits(reason=reason, start=int(SUBMITTED_AT) + 3600))).read(record())
     assert view is not None and view.explanation
     assert view.is_stuck == is_stuck
     # Slurm keeps its forecast for a job that is held.
@@ -335,7 +336,7 @@ def test_without_slurm_the_record_is_shown_and_says_so(
     with_job(made, nodes=["tn0", "tn1"], started_at=made.now - 60, ends_at=made.now + 7300)
     absent = RecordedSlurm()
     absent.raises = FileNotFoundError("squeue")
-    monkeypatch.setattr("tfckpt_tui.cli.run.status.JobReader", lambda: JobReader(absent))
+    monkeypatch.setattr("tfckpt_tui.cli.run.status.JobReader", lambda: JobReader(Slurm(absent)))
     data = tool("status", tmp_path).data
     assert "state     training\n" in data
     assert "job       1234 unknown (this machine has no Slurm commands), 2 nodes (tn0, tn1)" in data
@@ -343,7 +344,7 @@ def test_without_slurm_the_record_is_shown_and_says_so(
 
 
 def test_a_job_that_slurm_has_forgotten_has_no_time_left() -> None:
-    view = JobReader(RecordedSlurm.forgetful()).read(record(ends_at=SUBMITTED_AT + 7200))
+    view = JobReader(Slurm(RecordedSlurm.forgetful())).read(record(ends_at=SUBMITTED_AT + 7200))
     assert view is not None
     assert (view.ends_at, view.silence) == (None, "")
     assert view.details(SUBMITTED_AT, runs=False) == ()
@@ -361,7 +362,7 @@ def test_a_job_that_slurm_hides_is_not_called_ended(
     made = two_branches(tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: 54322)
     slurm = RecordedSlurm.forgetful(private=private)
-    view = JobReader(slurm).read(record(), share=made.run)
+    view = JobReader(Slurm(slurm)).read(record(), share=made.run)
     assert view is not None
     assert (view.silence, view.is_forgotten) == (silence, not silence)
     is_lost = state_with_job(RunState.UNATTENDED, view, 0.0) is RunState.FAILED
@@ -373,7 +374,7 @@ def test_slurm_hides_no_job_from_its_user(monkeypatch: pytest.MonkeyPatch) -> No
     slurm = RecordedSlurm.forgetful(private="jobs")
     for user, own in ((os.geteuid(), str(os.geteuid())), (0, "ada")):
         monkeypatch.setattr(os, "geteuid", lambda user=user: user)
-        view = JobReader(slurm).read(record(user=own))
+        view = JobReader(Slurm(slurm)).read(record(user=own))
         assert view is not None and view.is_forgotten
     assert slurm.asked("scontrol") == 0
 
@@ -381,7 +382,7 @@ def test_slurm_hides_no_job_from_its_user(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_job_that_slurm_cannot_be_asked_about_is_unknown() -> None:
     absent = RecordedSlurm()
     absent.raises = FileNotFoundError("squeue")
-    view = JobReader(absent).read(record())
+    view = JobReader(Slurm(absent)).read(record())
     assert view is not None
     assert view.silence == "this machine has no Slurm commands"
     assert view.details(SUBMITTED_AT, runs=False) == ("unknown",)
@@ -402,7 +403,7 @@ def test_status_prints_the_job_as_json(
     made = two_branches(tmp_path)
     job = with_job(made, max_requeues=5)
     slurm = runs(made.now)
-    monkeypatch.setattr("tfckpt_tui.cli.run.status.JobReader", lambda: JobReader(slurm))
+    monkeypatch.setattr("tfckpt_tui.cli.run.status.JobReader", lambda: JobReader(Slurm(slurm)))
     found = tool("status", tmp_path, "--json").json["job"]
     assert found == {
         "scheduler": "slurm",
@@ -435,7 +436,7 @@ async def header_with(
 ) -> str:
     """The first line of the dashboard, some seconds after the heartbeats."""
     answered = threading.Event()
-    reader = SnapshotReader(made.run, jobs=JobWatch(JobReader(slurm), answered.set))
+    reader = SnapshotReader(made.run, jobs=JobWatch(JobReader(Slurm(slurm)), answered.set))
     reader.read(made.now + later)
     assert answered.wait(MOST_SECONDS)
     app = TfckptApp(made.run, monitor=StillMonitor(reader.read(made.now + later)))
@@ -534,7 +535,7 @@ async def test_the_app_follows_the_job_from_the_queue_to_its_nodes(tmp_path: Pat
     with_job(made)
     made.event_log(EventKind.SUBMIT, "Submitted job 1234.")
     slurm, clock = waits(), PassingTime(1000.0)
-    monitor = Monitor(made.run, poll=0.1, jobs=JobReader(slurm, clock))
+    monitor = Monitor(made.run, poll=0.1, jobs=JobReader(Slurm(slurm), clock))
     app = TfckptApp(made.run, monitor=monitor)
     async with app.run_test(size=(120, 40)) as pilot:
         await until_shown(pilot, "◷ queued   job 1234: Resources")

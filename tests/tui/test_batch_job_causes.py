@@ -18,6 +18,7 @@ from rundir_factory import HOST, RunFactory, two_branches, without_heartbeats
 from command_running import Tool
 from recorded_slurm import RecordedSlurm
 from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.slurm.slurm_scheduler import Slurm
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
@@ -58,7 +59,7 @@ async def answered_snapshot(
     """A snapshot for which Slurm has answered, some seconds after the heartbeats."""
     forget_answer(made)
     answered = threading.Event()
-    reader = SnapshotReader(made.run, jobs=JobWatch(JobReader(slurm), answered.set))
+    reader = SnapshotReader(made.run, jobs=JobWatch(JobReader(Slurm(slurm)), answered.set))
     reader.read(made.now + later)
     assert await asyncio.to_thread(answered.wait, 60)
     return reader.read(made.now + later)
@@ -68,7 +69,7 @@ def state_line(
     tool: Tool, made: RunFactory, slurm: RecordedSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> str:
     forget_answer(made)
-    monkeypatch.setattr("tfckpt_tui.cli.run.status.JobReader", lambda: JobReader(slurm))
+    monkeypatch.setattr("tfckpt_tui.cli.run.status.JobReader", lambda: JobReader(Slurm(slurm)))
     lines = tool("status", made.run.root).data.splitlines()
     return next(line.removeprefix("state").strip() for line in lines if line.startswith("state"))
 
@@ -223,7 +224,7 @@ def test_a_run_whose_node_is_lost_waits_for_slurm_and_has_not_failed(
 ) -> None:
     silent_run(ended_run)
     slurm = ended(state, start=int(ended_run.now - 61))
-    monkeypatch.setattr("tfckpt_tui.cli.run.status.JobReader", lambda: JobReader(slurm))
+    monkeypatch.setattr("tfckpt_tui.cli.run.status.JobReader", lambda: JobReader(Slurm(slurm)))
     said = tool("status", ended_run.run.root, "--json")
     assert said.json["run"]["state"] == "degraded"
     assert said.code == 1
@@ -274,7 +275,7 @@ async def test_a_job_that_never_starts_by_itself_is_an_alert(
     made = without_heartbeats(two_branches(tmp_path / "run"))
     with_job(made)
     slurm = waits(reason=reason)
-    monkeypatch.setattr("tfckpt_tui.cli.run.status.JobReader", lambda: JobReader(slurm))
+    monkeypatch.setattr("tfckpt_tui.cli.run.status.JobReader", lambda: JobReader(Slurm(slurm)))
     said = tool("status", made.run.root)
     assert said.code == 1
     (line,) = (line for line in said.data.splitlines() if line.startswith("alert"))
@@ -282,7 +283,7 @@ async def test_a_job_that_never_starts_by_itself_is_an_alert(
     assert advice in line
     snapshot = await answered_snapshot(made, slurm)
     assert snapshot.alerts[0].title == title
-    (summary,) = JobList(slurm).read([made.run.root], with_others=False)
+    (summary,) = JobList(Slurm(slurm)).read([made.run.root], with_others=False)
     assert [alert.title for alert in summary.alerts] == [title]
 
 
@@ -291,7 +292,7 @@ def test_a_job_that_waits_for_its_turn_is_no_alert(
 ) -> None:
     made = without_heartbeats(two_branches(tmp_path / "run"))
     with_job(made)
-    monkeypatch.setattr("tfckpt_tui.cli.run.status.JobReader", lambda: JobReader(waits()))
+    monkeypatch.setattr("tfckpt_tui.cli.run.status.JobReader", lambda: JobReader(Slurm(waits())))
     assert tool("status", made.run.root).code == 0
 
 

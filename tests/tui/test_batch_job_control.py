@@ -22,7 +22,8 @@ from tfckpt_trainer.launch.preflight import check_no_orphans
 from tfckpt_trainer.launch.slurm import submission
 from tfckpt_trainer.launch.slurm.commands import CommandOutput, UnansweredError
 from tfckpt_trainer.launch.slurm.earlier_start import JobStart, require_job_of_run
-from tfckpt_trainer.launch.slurm.jobs import read_jobs
+from tfckpt_trainer.launch.slurm.job_queries import read_jobs
+from tfckpt_trainer.launch.slurm.slurm_scheduler import Slurm
 from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.records.event import EventKind
@@ -143,7 +144,7 @@ submit = partial(submit_again, through=FrontEnd.APP)
 
 def test_a_waiting_job_is_cancelled_and_the_event_log_says_so(queued: RunFactory) -> None:
     slurm = Queue(waits().output)
-    message = cancel(queued.run, runner=slurm)
+    message = cancel(queued.run, scheduler=Slurm(slurm))
     assert message == "Cancelled batch job 1234, which waited in the queue."
     assert ("scancel", "--state=PENDING", "1234") in slurm.commands
     entry = read_entries(queued.run)[-1]
@@ -154,7 +155,7 @@ def test_a_waiting_job_is_cancelled_and_the_event_log_says_so(queued: RunFactory
 def test_a_job_that_has_started_meanwhile_is_left_alone(queued: RunFactory) -> None:
     before = read_entries(queued.run)
     with pytest.raises(RefusedError, match=r"it has started on tn\[0-1\]. Stop the run with `tf"):
-        cancel(queued.run, runner=runs(time.time()))
+        cancel(queued.run, scheduler=Slurm(runs(time.time())))
     assert read_entries(queued.run) == before
 
 
@@ -164,24 +165,26 @@ def test_a_job_that_slurm_does_not_cancel_is_told(
     slept: list[float] = []
     monkeypatch.setattr(job_control, "CANCEL_SECONDS", -1.0)
     with pytest.raises(LaunchError, match=r"1234 still waits .* `scancel -v 1234`"):
-        cancel_waiting_job(queued.run, through=FrontEnd.APP, runner=waits(), sleep=slept.append)
+        cancel_waiting_job(
+            queued.run, through=FrontEnd.APP, scheduler=Slurm(waits()), sleep=slept.append
+        )
     with pytest.raises(LaunchError, match="denied"):
-        cancel(queued.run, runner=Queue(waits().output, status=1, errors="error: denied"))
+        cancel(queued.run, scheduler=Slurm(Queue(waits().output, status=1, errors="error: denied")))
     queued.run.job_file.unlink()
     with pytest.raises(UsageError, match="no batch job"):
-        cancel(queued.run, runner=waits())
+        cancel(queued.run, scheduler=Slurm(waits()))
 
 
 def test_a_script_whose_job_record_is_damaged_is_submitted_again(queued: RunFactory) -> None:
     launched_on_slurm(queued, max_requeues=7)
     queued.run.job_file.write_text("{}")
-    job, _ = submit(queued.run, runner=Queue())
+    job, _ = submit(queued.run, scheduler=Slurm(Queue()))
     assert job == load(queued.run.job_file, BatchJob)
 
 
 def test_the_kept_script_is_submitted_again(queued: RunFactory) -> None:
     slurm = Queue()
-    job, message = submit(queued.run, runner=slurm)
+    job, message = submit(queued.run, scheduler=Slurm(slurm))
     assert ("sbatch", "--parsable", str(queued.run.job_script)) in slurm.commands
     assert message == "Submitted batch job 1235, with the options of the last launch."
     assert job == load(queued.run.job_file, BatchJob)
@@ -199,21 +202,21 @@ def test_a_job_that_started_at_once_keeps_its_own_record(queued: RunFactory) -> 
             with_job(queued, id="1235", started_at=5.0, nodes=["tn2"])
         return found
 
-    submit(queued.run, runner=starts_at_once)
+    submit(queued.run, scheduler=Slurm(starts_at_once))
     assert load(queued.run.job_file, BatchJob).nodes == ["tn2"]
 
 
 @pytest.mark.parametrize("slurm", [waits(), runs(time.time())])
 def test_an_active_job_is_not_submitted_again(queued: RunFactory, slurm: RecordedSlurm) -> None:
     with pytest.raises(RefusedError, match=r"Job 1234 of this run is .* Stop it first"):
-        submit(queued.run, runner=slurm)
+        submit(queued.run, scheduler=Slurm(slurm))
     assert slurm.asked("sbatch") == 0
 
 
 def test_a_job_that_cannot_be_submitted_changes_nothing(queued: RunFactory) -> None:
     before = queued.run.job_file.read_bytes()
     with pytest.raises(LaunchError, match="invalid partition: gpu"):
-        submit(queued.run, runner=refusing_sbatch)
+        submit(queued.run, scheduler=Slurm(refusing_sbatch))
     entry = read_entries(queued.run)[-1]
     assert entry.kind is EventKind.FAILED
     assert entry.message.startswith("The submission failed. `sbatch` failed: sbatch: error: inv")
@@ -222,7 +225,7 @@ def test_a_job_that_cannot_be_submitted_changes_nothing(queued: RunFactory) -> N
     assert queued.run.job_file.read_bytes() == before
     queued.run.job_script.unlink()
     with pytest.raises(UsageError, match=r"no batch script. Launch it with `tfckpt-tui launch --s"):
-        submit(queued.run, runner=odd)
+        submit(queued.run, scheduler=Slurm(odd))
 
 
 @pytest.fixture
@@ -235,7 +238,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_job_of_an_unanswered_submission_is_found_and_recorded(
     queued: RunFactory, impatient: None
 ) -> None:
-    job, message = submit(queued.run, runner=SlowQueue(accepted(queued), silent=2))
+    job, message = submit(queued.run, scheduler=Slurm(SlowQueue(accepted(queued), silent=2)))
     assert message == "Submitted batch job 1235, with the options of the last launch."
     assert load(queued.run.job_file, BatchJob) == job
     assert job.id == "1235"
@@ -246,19 +249,19 @@ def test_an_unanswered_submission_is_not_told_as_failed_and_adopted_by_the_next_
 ) -> None:
     slurm = SlowQueue(accepted(queued), silent=9999)
     with pytest.raises(UnansweredError, match=r"did not answer .* may have accepted the job"):
-        submit(queued.run, runner=slurm)
+        submit(queued.run, scheduler=Slurm(slurm))
     entry = read_entries(queued.run)[-1]
     assert (entry.kind, entry.details) == (EventKind.NOTE, {"submit": "unanswered"})
     # A job that starts now must not find an earlier one in its place.
     require_job_of_run(queued.run, JobStart("1235", 0), limit_seconds=0.0)
 
     slurm.silent = 0
-    job, message = submit(queued.run, runner=slurm)
+    job, message = submit(queued.run, scheduler=Slurm(slurm))
     assert message == "Slurm had accepted job 1235 already. No other was submitted."
     assert (job, slurm.asked("sbatch")) == (load(queued.run.job_file, BatchJob), 1)
     assert read_entries(queued.run)[-1].kind is EventKind.SUBMIT
     with pytest.raises(RefusedError, match="Job 1235 of this run is queued"):
-        submit(queued.run, runner=slurm)
+        submit(queued.run, scheduler=Slurm(slurm))
 
 
 @pytest.mark.parametrize(
@@ -269,8 +272,8 @@ def test_a_run_without_an_accepted_job_is_submitted_again(
 ) -> None:
     launched_on_slurm(queued, max_requeues=7)
     with pytest.raises(UnansweredError):
-        submit(queued.run, runner=SlowQueue(accepted(queued, **fields)))
-    job, _ = submit(queued.run, runner=Queue(accepted(queued, **fields)))
+        submit(queued.run, scheduler=Slurm(SlowQueue(accepted(queued, **fields))))
+    job, _ = submit(queued.run, scheduler=Slurm(Queue(accepted(queued, **fields))))
     assert job.id == "1235"
 
 
@@ -278,10 +281,10 @@ def test_nothing_is_submitted_while_slurm_cannot_say_what_it_has_accepted(
     queued: RunFactory, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UnansweredError):
-        submit(queued.run, runner=SlowQueue(""))
+        submit(queued.run, scheduler=Slurm(SlowQueue("")))
     silent = without_slurm()
     with pytest.raises(LaunchError, match="may have accepted a job of this run, and cannot be"):
-        submit(queued.run, runner=silent)
+        submit(queued.run, scheduler=Slurm(silent))
     assert silent.asked("sbatch") == 0
     monkeypatch.setattr(submission, "read_jobs", partial(read_jobs, runner=silent))
     with pytest.raises(LaunchError, match="may have accepted"):
@@ -294,9 +297,9 @@ def test_a_stop_cancels_a_job_whose_submission_was_unanswered(
 ) -> None:
     slurm = SlowQueue(accepted(queued), silent=9999)
     with pytest.raises(UnansweredError):
-        submit(queued.run, runner=slurm)
+        submit(queued.run, scheduler=Slurm(slurm))
     slurm.silent = 0
-    waiting = find_waiting_job(queued.run, runner=slurm)
+    waiting = find_waiting_job(queued.run, scheduler=Slurm(slurm))
     assert waiting is not None and waiting.id == "1235"
 
 
@@ -330,7 +333,7 @@ def test_only_a_controller_that_was_not_reached_refuses_for_certain(
 def test_a_script_that_slurm_refused_is_submitted_again(queued: RunFactory) -> None:
     queued.run.job_file.unlink()
     launched_on_slurm(queued, max_requeues=7)
-    job, _ = submit(queued.run, runner=Queue())
+    job, _ = submit(queued.run, scheduler=Slurm(Queue()))
     assert (job.id, job.max_requeues, job.script) == ("1235", 7, ".tfckpt/job.sbatch")
     assert job == load(queued.run.job_file, BatchJob)
 
@@ -339,7 +342,7 @@ def test_no_job_is_submitted_beside_one_that_slurm_cannot_be_asked_about(
     queued: RunFactory,
 ) -> None:
     with pytest.raises(RefusedError, match=r"Batch job 1234 .* may wait .* `scancel 1234`"):
-        submit(queued.run, runner=without_slurm())
+        submit(queued.run, scheduler=Slurm(without_slurm()))
     stopped = SupervisorStatus(
         pid=1,
         host="tn0",
@@ -350,11 +353,11 @@ def test_no_job_is_submitted_beside_one_that_slurm_cannot_be_asked_about(
     )
     store(queued.run.supervisor_status, stopped)
     with pytest.raises(LaunchError, match="has no `sbatch`"):
-        submit(queued.run, runner=without_slurm())
+        submit(queued.run, scheduler=Slurm(without_slurm()))
     # The supervisor has left, but Slurm starts the job again.
     queued.event_log(EventKind.REQUEUE, "The time limit of the job is near.")
     with pytest.raises(RefusedError, match="may wait in the queue or run"):
-        submit(queued.run, runner=without_slurm())
+        submit(queued.run, scheduler=Slurm(without_slurm()))
 
 
 @pytest.mark.parametrize("script", ["", "/etc/passwd", "../../evil", ".tfckpt/../../../evil"])
@@ -367,7 +370,7 @@ def test_a_record_cannot_name_a_script_elsewhere(queued: RunFactory, script: str
 
 def commands_with(monkeypatch: pytest.MonkeyPatch, slurm: RecordedSlurm) -> None:
     for function in (find_waiting_job, cancel_waiting_job, plan_force_stop, force_stop):
-        changed: Callable[..., object] = partial(function, runner=slurm)
+        changed: Callable[..., object] = partial(function, scheduler=Slurm(slurm))
         monkeypatch.setattr(f"tfckpt_tui.cli.run.stop.{function.__name__}", changed)
 
 
@@ -387,7 +390,7 @@ def test_a_command_for_a_trainer_says_that_the_job_waits(
 ) -> None:
     slurm = waits(reason="JobHeldUser")
     monkeypatch.setattr(
-        "tfckpt_tui.services.control.no_trainer.JobReader", lambda: JobReader(slurm)
+        "tfckpt_tui.services.control.no_trainer.JobReader", lambda: JobReader(Slurm(slurm))
     )
     said = tool("save", queued.run.root)
     assert said.code == ExitCode.NO_TRAINER
@@ -400,7 +403,7 @@ def test_a_job_that_slurm_cannot_be_asked_about_is_not_nothing(
     slurm = without_slurm()
     commands_with(monkeypatch, slurm)
     monkeypatch.setattr(
-        "tfckpt_tui.services.control.no_trainer.JobReader", lambda: JobReader(slurm)
+        "tfckpt_tui.services.control.no_trainer.JobReader", lambda: JobReader(Slurm(slurm))
     )
     said = tool("stop", queued.run.root)
     assert said.code == ExitCode.NO_TRAINER
@@ -414,7 +417,7 @@ def test_a_job_that_slurm_cannot_be_asked_about_is_not_nothing(
     assert "Unable to contact slurm controller Cancel it on a host with" in said.words
     slurm.status = 0
     with pytest.raises(NoTrainerError, match="Nothing is running"):
-        plan_force_stop(queued.run, runner=slurm)
+        plan_force_stop(queued.run, scheduler=Slurm(slurm))
 
 
 def test_stop_by_force_cancels_a_job_whose_trainer_does_not_answer(
@@ -436,7 +439,7 @@ def test_stop_by_force_cancels_a_job_whose_trainer_does_not_answer(
 
 def app_on(made: RunFactory, slurm: RecordedSlurm, *, read_only: bool = False) -> TfckptApp:
     """The app, for which time passes faster between two questions to Slurm."""
-    jobs = JobReader(slurm, clock=lambda: 10 * time.monotonic())
+    jobs = JobReader(Slurm(slurm), clock=lambda: 10 * time.monotonic())
     monitor = Monitor(made.run, poll=0.1, jobs=jobs)
     return TfckptApp(made.run, monitor=monitor, read_only=read_only)
 
@@ -447,7 +450,7 @@ async def test_x_cancels_and_L_submits_again(
 ) -> None:
     slurm = Queue(waits(reason="JobHeldUser").output)
     for function in (cancel_waiting_job, submit_again):
-        changed: Callable[..., object] = partial(function, runner=slurm)
+        changed: Callable[..., object] = partial(function, scheduler=Slurm(slurm))
         monkeypatch.setattr(job_control, function.__name__, changed)
     app = app_on(queued, slurm)
     async with app.run_test(size=size, notifications=True) as pilot:
@@ -517,7 +520,7 @@ async def test_X_tries_to_cancel_a_job_that_slurm_cannot_be_asked_about(
     queued: RunFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slurm = without_slurm()
-    planned = partial(plan_force_stop, runner=slurm)
+    planned = partial(plan_force_stop, scheduler=Slurm(slurm))
     monkeypatch.setattr(force_stop_module, "plan_force_stop", planned)
     app = app_on(queued, slurm)
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
@@ -556,7 +559,7 @@ async def test_X_cancels_a_job_that_runs(
 ) -> None:
     slurm = runs(time.time())
     for function in (plan_force_stop, force_stop):
-        changed: Callable[..., object] = partial(function, runner=slurm)
+        changed: Callable[..., object] = partial(function, scheduler=Slurm(slurm))
         monkeypatch.setattr(force_stop_module, function.__name__, changed)
     app = app_on(queued, slurm)
     async with app.run_test(size=(80, 24), notifications=True) as pilot:

@@ -25,6 +25,7 @@ from command_running import Tool
 from front_ends import Said, accounts_of, read_snapshot, what_all_say
 from recorded_slurm import RecordedSlurm
 from tfckpt_trainer.catalog.directory.trash import list_trash
+from tfckpt_trainer.launch.slurm.slurm_scheduler import Slurm
 from tfckpt_trainer.rundir.command_queue import CommandQueue, requester
 from tfckpt_trainer.rundir.heartbeats.process_ids import process_namespace
 from tfckpt_trainer.rundir.records.command import Command, CommandKind
@@ -244,7 +245,7 @@ async def test_all_front_ends_name_the_same_state_step_and_branch(
     # The app, and what the command line asks before it changes the run.
     assert detect_trainer(made.run).answers == said["app"]["trainer_answers"]
 
-    monkeypatch.setattr("tfckpt_tui.cli.run.status.JobReader", lambda: JobReader(slurm))
+    monkeypatch.setattr("tfckpt_tui.cli.run.status.JobReader", lambda: JobReader(Slurm(slurm)))
     printed = Tool(capsys)("status", made.run.root)
     assert printed.code == code
     state, step, branch = expected
@@ -258,7 +259,7 @@ async def test_all_front_ends_name_the_same_state_step_and_branch(
         await until_shown(pilot, f"branch {branch}")
         await until_shown(pilot, f"step {step:,} of 5,000")
 
-    browsed = RunsApp(tmp_path, Config(), JobList(slurm))
+    browsed = RunsApp(tmp_path, Config(), JobList(Slurm(slurm)))
     async with browsed.run_test(size=(160, 20)) as pilot:
         await until_shown(pilot, f" {said['app']['words']} ")
         await until_shown(pilot, f" {step:,} ")

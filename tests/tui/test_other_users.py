@@ -21,6 +21,7 @@ from recorded_slurm import RecordedSlurm, job_line
 from requirements import needs
 from tfckpt_trainer.errors import LaunchError, NotTrustedError, UsageError
 from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.slurm.slurm_scheduler import Slurm
 from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
@@ -38,7 +39,7 @@ from tfckpt_tui.settings.config import read_config
 
 def by_force(run: RunDirectory, **given: Any) -> object:
     """Cancels the job of a run as `stop --force` does."""
-    return force_stop(run, plan_force_stop(run, given["runner"]), **given)
+    return force_stop(run, plan_force_stop(run, given["scheduler"]), **given)
 
 
 def launched(run: RunDirectory, touched: Path, mode: int = 0o600) -> LaunchOptions:
@@ -154,7 +155,7 @@ def test_a_batch_script_that_others_could_have_written_is_not_submitted(
     store(ended.run.launch_file, msgspec.structs.replace(options, slurm=SlurmOptions()))
     slurm = RecordedSlurm()
     with pytest.raises(NotTrustedError, match="chmod go-w"):
-        submit_again(ended.run, through=FrontEnd.APP, runner=slurm)
+        submit_again(ended.run, through=FrontEnd.APP, scheduler=Slurm(slurm))
     assert slurm.asked("sbatch") == 0
     dialog = SubmitJobDialog(RunSnapshot(at=0.0, root=ended.run.root), None, script)
     assert "other users may write to it" in dialog.refusal()
@@ -185,10 +186,10 @@ def test_no_batch_job_is_cancelled_because_another_user_names_it(
     record = BatchJob(scheduler="slurm", id="1234", submitted_at=1795341252.0, script="")
     replace_as(BOB, ended.run.job_file, encode(record))
     with pytest.raises(LaunchError, match=f"job.json belongs to user {BOB}; expected root") as told:
-        stop(ended.run, through=FrontEnd.APP, runner=slurm)
+        stop(ended.run, through=FrontEnd.APP, scheduler=Slurm(slurm))
     assert "`scancel 1234`" in str(told.value)
     replace_as(0, ended.run.job_file, encode(record))
     assert slurm.asked("scancel") == 0
     with suppress(LaunchError):
-        stop(ended.run, through=FrontEnd.APP, runner=slurm)
+        stop(ended.run, through=FrontEnd.APP, scheduler=Slurm(slurm))
     assert slurm.asked("scancel")

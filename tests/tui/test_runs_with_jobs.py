@@ -15,6 +15,7 @@ from rundir_factory import RunFactory, two_branches, without_heartbeats
 from command_running import Tool
 from recorded_slurm import RecordedSlurm, job_line
 from tfckpt_trainer.launch.slurm.commands import CommandOutput
+from tfckpt_trainer.launch.slurm.slurm_scheduler import Slurm
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_tui.app.runs_app import RunsApp
 from tfckpt_tui.reports.run_facts import RunsReport
@@ -72,7 +73,7 @@ def listed(
     slurm: RecordedSlurm, *made: RunFactory, with_others: bool = True
 ) -> dict[str, RunAccount]:
     roots = [one.run.root for one in made]
-    found = JobList(slurm).read(roots, with_others=with_others)
+    found = JobList(Slurm(slurm)).read(roots, with_others=with_others)
     return {one.root.name: one for one in found}
 
 
@@ -118,7 +119,7 @@ def test_a_job_that_has_ended_adds_no_run(known: RunFactory, other: RunFactory) 
 def test_the_list_asks_once_for_all_and_not_often(known: RunFactory, other: RunFactory) -> None:
     now = [0.0]
     slurm = RecordedSlurm(line_of(known, "1234") + line_of(other, "1235"))
-    jobs = JobList(slurm, lambda: now[0])
+    jobs = JobList(Slurm(slurm), lambda: now[0])
     roots = [known.run.root, other.run.root]
     jobs.read(roots, with_others=True, ask=False)
     assert slurm.commands == []
@@ -140,7 +141,7 @@ def test_jobs_of_other_users_and_forgotten_ones_are_asked_for_together_and_seldo
     """`squeue --user` knows neither; `status` asks for each by its number."""
     now = [0.0]
     slurm = SlurmOfTwoUsers(line_of(other, "1235", reason="Priority"))
-    jobs = JobList(slurm, lambda: now[0])
+    jobs = JobList(Slurm(slurm), lambda: now[0])
     roots = [known.run.root, other.run.root]
     for _ in range(3):
         found = {one.root.name: one for one in jobs.read(roots, with_others=False)}
@@ -162,7 +163,7 @@ def test_the_command_lists_jobs(
     known: RunFactory, other: RunFactory, tool: Tool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slurm = RecordedSlurm(line_of(known, "1234") + line_of(other, "1235", reason="Dependency"))
-    monkeypatch.setattr("tfckpt_tui.cli.run.runs.JobList", partial(JobList, slurm))
+    monkeypatch.setattr("tfckpt_tui.cli.run.runs.JobList", partial(JobList, Slurm(slurm)))
     said = tool("runs", "--json")
     check(RunsReport, said.json)
     assert {one["job"] for one in said.json["runs"]} == {"1234 Resources", "1235 Dependency"}
@@ -178,7 +179,7 @@ async def test_the_app_lists_jobs(
 ) -> None:
     hostile = "\x1b[31mDown\nward"
     slurm = RecordedSlurm(line_of(known, "1234") + line_of(other, "1235", reason=hostile))
-    app = RunsApp(None, Config(), JobList(slurm))
+    app = RunsApp(None, Config(), JobList(Slurm(slurm)))
     async with app.run_test(size=size) as pilot:
         await until_shown(pilot, "◷ queued")
         await until_shown(pilot, "other")

@@ -19,7 +19,7 @@ from tfckpt_trainer.launch.preflight import (
 )
 from tfckpt_trainer.launch.processes.lock import is_lock_held, take_lock
 from tfckpt_trainer.launch.processes.logs import last_lines, open_log
-from tfckpt_trainer.launch.slurm.submission import submit
+from tfckpt_trainer.launch.schedulers import SCHEDULER
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.full_disk import explain_disk_errors
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
@@ -76,7 +76,7 @@ def launch(
             _write_run_file(run, options)
             store(run.launch_file, options)
         if options.slurm is not None:
-            job = submit(run, options, by)
+            job = SCHEDULER.submit(run, options, by)
             delete_file(run.supervisor_status)
             return job
         # Of an earlier launch: the app must not take it for the job of this one.

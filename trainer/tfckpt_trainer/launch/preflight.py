@@ -13,13 +13,13 @@ from tfckpt_trainer.catalog.directory.history import refuse_newer_release
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.cluster.tasks import least_tasks_in_words
 from tfckpt_trainer.errors import DamagedFileError, LaunchError, UsageError
+from tfckpt_trainer.launch.batch.job_record import load_job_record, unknown_job
+from tfckpt_trainer.launch.batch.jobs import ACTIVE, WAITING
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.processes.cluster import check_gpus, check_ports
 from tfckpt_trainer.launch.processes.orphans import living_supervisor, orphan_processes
+from tfckpt_trainer.launch.schedulers import SCHEDULER
 from tfckpt_trainer.launch.slurm.batch_script import seconds_to_save
-from tfckpt_trainer.launch.slurm.job_record import load_job_record, unknown_job
-from tfckpt_trainer.launch.slurm.jobs import ACTIVE, WAITING, read_recorded_jobs
-from tfckpt_trainer.launch.slurm.submission import adopt_job
 from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.machine.permissions import access_advice, find_closed
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -197,7 +197,7 @@ def check_no_orphans(run: RunDirectory, *, force: bool = False) -> None:
 
 def _check_no_batch_job(run: RunDirectory, *, force: bool) -> None:
     try:
-        adopt_job(run)
+        SCHEDULER.adopt(run)
     except LaunchError:
         if not force:
             raise
@@ -208,7 +208,7 @@ def _check_no_batch_job(run: RunDirectory, *, force: bool) -> None:
         return
     if job is None:
         return
-    answer = read_recorded_jobs([job])
+    answer = SCHEDULER.read([job])
     unknown = unknown_job(run, job, answer.silence_about(job))
     if unknown is not None and not force:
         raise LaunchError(unknown.words, unknown.launch_advice)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from tfckpt_trainer.launch.slurm.jobs import JobState
+from tfckpt_trainer.launch.batch.jobs import JobState
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.records.exactness import ExactnessLevel, PipelineFacts, StepFacts
 from tfckpt_trainer.rundir.records.failure import OutOfMemory

@@ -21,6 +21,7 @@ import psutil
 from tfckpt_trainer.alerts.sender import sending_alerts
 from tfckpt_trainer.cluster.slurm import show_hostnames
 from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_error
+from tfckpt_trainer.launch.batch.job_record import load_job_record
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.processes.logs import open_log
 from tfckpt_trainer.launch.slurm.batch_watch import AGAIN
@@ -43,8 +44,7 @@ from tfckpt_trainer.launch.slurm.earlier_start import (
     require_job_of_run,
     start_of_job,
 )
-from tfckpt_trainer.launch.slurm.job_record import load_job_record
-from tfckpt_trainer.launch.slurm.jobs import cancel_job
+from tfckpt_trainer.launch.slurm.job_queries import cancel_job
 from tfckpt_trainer.launch.slurm.nodes.allocation import Allocation
 from tfckpt_trainer.launch.slurm.requeue_policy import (
     QUEUE_SECONDS,

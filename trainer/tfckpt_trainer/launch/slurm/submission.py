@@ -10,12 +10,19 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from tfckpt_trainer.errors import LaunchError, TfckptError
+from tfckpt_trainer.launch.batch.job_record import read_job_record
+from tfckpt_trainer.launch.batch.jobs import ACTIVE, JobReport
+from tfckpt_trainer.launch.batch.submissions import (
+    REFUSED,
+    UNANSWERED,
+    find_unsuccessful_submission,
+    look_again,
+)
 from tfckpt_trainer.launch.options import LaunchOptions, LaunchRecord
 from tfckpt_trainer.launch.slurm.batch_script import batch_script, store_batch_script
 from tfckpt_trainer.launch.slurm.commands import (
@@ -24,8 +31,7 @@ from tfckpt_trainer.launch.slurm.commands import (
     ask_slurm,
     run_command,
 )
-from tfckpt_trainer.launch.slurm.job_record import read_job_record
-from tfckpt_trainer.launch.slurm.jobs import ACTIVE, JobReport, read_jobs
+from tfckpt_trainer.launch.slurm.job_queries import read_jobs
 from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.event_log import note_event, read_entries, write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -33,11 +39,7 @@ from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
 from tfckpt_trainer.rundir.storage.files import delete_file
-from tfckpt_trainer.words.advice import Advice, command_or_key
-
-REFUSED = "refused"
-UNANSWERED = "unanswered"
-"""What `details["submit"]` of an event says about a submission."""
+from tfckpt_trainer.words.advice import Advice
 
 LOOK_SECONDS = 10.0
 """How long to look for the job of an unanswered submission. Slurm may be about to accept it."""
@@ -47,13 +49,16 @@ LOOK_PAUSE_SECONDS = 1.0
 _ID = re.compile(r"(\d+)(?:;(\S+))?")
 
 
-def submit(run: RunDirectory, options: LaunchOptions, by: str = "") -> BatchJob:
+def submit(
+    run: RunDirectory, options: LaunchOptions, by: str = "", runner: Runner = run_command
+) -> BatchJob:
     """Submits the job of a run, whose directory exists.
 
     Args:
         run: The run directory.
         options: The options of the launch, with those for Slurm.
         by: Who asks, for the event log.
+        runner: Runs the command.
 
     Raises:
         UnansweredError: Slurm does not answer, and may have accepted the job.
@@ -62,7 +67,7 @@ def submit(run: RunDirectory, options: LaunchOptions, by: str = "") -> BatchJob:
     """
     assert options.slurm is not None
     script = store_batch_script(run, batch_script(run, options))
-    job_id, cluster = submit_script(run, script, by)
+    job_id, cluster = submit_script(run, script, by, runner)
     job = new_job(run, job_id, cluster, options.slurm)
     store(run.job_file, job)
     nodes = options.slurm.nodes
@@ -131,30 +136,6 @@ def submit_script(
     except LaunchError as error:
         _note_outcome(run, REFUSED, f"The submission failed. {error}", by)
         raise
-
-
-def look_again(run: RunDirectory) -> Advice:
-    """Returns what to do about a submission that Slurm did not answer."""
-    launch = command_or_key("launch", "launch", run.root)
-    return Advice.of(
-        "Launch the run again: this looks for the job first.",
-        "Launch the run again with {launch}: this looks for the job first.",
-        launch=launch,
-    )
-
-
-def find_unsuccessful_submission(event_log: Sequence[EventEntry]) -> EventEntry | None:
-    """Returns the event of a submission without a job, if no later launch of the run succeeded.
-
-    Args:
-        event_log: The newest entries of the event log, oldest first.
-    """
-    for entry in reversed(event_log):
-        if entry.kind in {EventKind.SUBMIT, EventKind.START, EventKind.RESTART}:
-            return None
-        if entry.details.get("submit") in (REFUSED, UNANSWERED):
-            return entry
-    return None
 
 
 def adopt_job(run: RunDirectory, by: str = "", runner: Runner = run_command) -> BatchJob | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from tfckpt_trainer.errors import TfckptError, UsageError
-from tfckpt_trainer.launch.slurm.job_record import read_job_record
+from tfckpt_trainer.launch.batch.job_record import read_job_record
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.words.advice import only_command
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints

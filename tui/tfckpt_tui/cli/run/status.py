@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from tfckpt_trainer.errors import ExitCode
-from tfckpt_trainer.launch.slurm.jobs import WAITING, JobState
+from tfckpt_trainer.launch.batch.jobs import WAITING, JobState
 from tfckpt_trainer.rundir.event_log import read_entries, require_event_log
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints

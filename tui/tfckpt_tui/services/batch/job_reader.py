@@ -10,16 +10,10 @@ from typing import NamedTuple
 import msgspec
 
 from tfckpt_trainer.errors import DamagedFileError, TfckptError
-from tfckpt_trainer.launch.slurm.commands import Runner, run_command
-from tfckpt_trainer.launch.slurm.job_record import read_job_record
-from tfckpt_trainer.launch.slurm.jobs import (
-    ENDED,
-    WAITING,
-    JobAnswer,
-    JobReport,
-    JobState,
-    read_recorded_jobs,
-)
+from tfckpt_trainer.launch.batch.job_record import read_job_record
+from tfckpt_trainer.launch.batch.jobs import ENDED, WAITING, JobAnswer, JobReport, JobState
+from tfckpt_trainer.launch.batch.scheduler import Scheduler
+from tfckpt_trainer.launch.schedulers import SCHEDULER
 from tfckpt_trainer.rundir.heartbeats.clock import (
     TOLERANCE_SECONDS,
     file_system_ahead,
@@ -57,9 +51,6 @@ SPREAD = 0.2
 
 Otherwise all readers would ask at the moment at which their common answer is too old.
 """
-
-SLURM = "slurm"
-"""The scheduler that can be asked."""
 
 _ABOUT_JOB = frozenset({EventKind.SUBMIT, EventKind.STOP, EventKind.REQUEUE, EventKind.PREEMPT})
 
@@ -181,15 +172,15 @@ class JobReader:
     """
 
     def __init__(
-        self, runner: Runner = run_command, clock: Callable[[], float] = time.monotonic
+        self, scheduler: Scheduler = SCHEDULER, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Creates a reader.
 
         Args:
-            runner: Runs the commands of Slurm.
+            scheduler: The scheduler that is asked.
             clock: Returns seconds; never goes back.
         """
-        self._runner = runner
+        self._scheduler = scheduler
         self._clock = clock
         self._known: JobView | None = None
         self._asked_about: Topic | None = None
@@ -220,7 +211,7 @@ class JobReader:
             state: The state of its run, by heartbeats.
             told_at: Time of the newest entry about the job in the event log; 0 without one.
         """
-        if record is None or record.scheduler != SLURM:
+        if record is None or record.scheduler != self._scheduler.name:
             return False
         since = self._clock() - self._asked_at
         if Topic.of(record, state, told_at) != self._asked_about:
@@ -281,7 +272,7 @@ class JobReader:
         return view
 
     def _ask(self, record: BatchJob, state: RunState | None, topic: Topic) -> JobView:
-        view = JobView.of(record, read_recorded_jobs([record], runner=self._runner))
+        view = JobView.of(record, self._scheduler.read([record]))
         self._silences = self._silences + 1 if view.silence else 0
         self._known, self._asked_about, self._asked_at = view, topic, self._clock()
         self._pause = pause_after(view.state, state, self._silences)

@@ -6,9 +6,10 @@ import time
 from dataclasses import dataclass
 
 from tfckpt_trainer.errors import NoTrainerError
-from tfckpt_trainer.launch.slurm.commands import Runner, run_command
-from tfckpt_trainer.launch.slurm.job_record import read_job_record, unknown_job
-from tfckpt_trainer.launch.slurm.jobs import ACTIVE, cancel_recorded_job
+from tfckpt_trainer.launch.batch.job_record import read_job_record, unknown_job
+from tfckpt_trainer.launch.batch.jobs import ACTIVE
+from tfckpt_trainer.launch.batch.scheduler import Scheduler
+from tfckpt_trainer.launch.schedulers import SCHEDULER
 from tfckpt_trainer.launch.supervision.stop import living_processes, stop_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
@@ -34,17 +35,17 @@ class ForceStopPlan:
     processes: tuple[str, ...] = ()
 
 
-def plan_force_stop(run: RunDirectory, runner: Runner = run_command) -> ForceStopPlan:
+def plan_force_stop(run: RunDirectory, scheduler: Scheduler = SCHEDULER) -> ForceStopPlan:
     """Returns what a stop by force of a run would end.
 
     Args:
         run: The run directory.
-        runner: Runs the commands of Slurm.
+        scheduler: The scheduler of its batch job.
 
     Raises:
         NoTrainerError: The run has no active batch job, and none of its processes lives.
     """
-    job = JobReader(runner).read(read_job_record(run))
+    job = JobReader(scheduler).read(read_job_record(run))
     if job is not None and (
         job.state in ACTIVE or unknown_job(run, job.record, job.silence) is not None
     ):
@@ -58,7 +59,7 @@ def force_stop(
     *,
     through: FrontEnd,
     seconds: float = FORCE_SECONDS,
-    runner: Runner = run_command,
+    scheduler: Scheduler = SCHEDULER,
 ) -> tuple[str, tuple[str, ...]]:
     """Carries out a plan; returns what was done, and warnings.
 
@@ -67,7 +68,7 @@ def force_stop(
         plan: The plan.
         through: The front end that asks, for the event log.
         seconds: How long processes of this machine have to save and exit before they are killed.
-        runner: Runs the commands of Slurm.
+        scheduler: The scheduler of its batch job.
 
     Raises:
         NoTrainerError: No process of the run lives any more.
@@ -75,7 +76,7 @@ def force_stop(
     """
     if plan.job is None:
         return _end_processes(run, seconds, through=through)
-    cancel_recorded_job(run, plan.job.record, runner=runner)
+    scheduler.cancel(run, plan.job.record)
     message = (
         f"Cancelled batch job {plan.job.record.id}. Slurm ends its processes; they may save first."
     )

@@ -8,28 +8,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-
 from tfckpt_trainer.errors import LaunchError, RefusedError, UsageError
+from tfckpt_trainer.launch.batch.job_record import read_job_record, unknown_job
+from tfckpt_trainer.launch.batch.jobs import ACTIVE, WAITING, JobReport, JobState
+from tfckpt_trainer.launch.batch.scheduler import Scheduler
 from tfckpt_trainer.launch.processes.orphans import living_supervisor
-from tfckpt_trainer.launch.slurm.commands import Runner, run_command
-from tfckpt_trainer.launch.slurm.job_record import read_job_record, unknown_job
-from tfckpt_trainer.launch.slurm.jobs import (
-    ACTIVE,
-    WAITING,
-    JobReport,
-    JobState,
-    cancel_recorded_job,
-    read_jobs,
-    read_recorded_jobs,
-)
-from tfckpt_trainer.launch.slurm.submission import (
-    adopt_job,
-    last_slurm_options,
-    new_job,
-    submit_script,
-)
-from tfckpt_trainer.launch.slurm_options import SlurmOptions
+from tfckpt_trainer.launch.schedulers import SCHEDULER
 from tfckpt_trainer.rundir.heartbeats.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
@@ -46,7 +30,7 @@ CANCEL_SECONDS = 10.0
 _POLL_SECONDS = 1.0
 
 
-def find_waiting_job(run: RunDirectory, runner: Runner = run_command) -> BatchJob | None:
+def find_waiting_job(run: RunDirectory, scheduler: Scheduler = SCHEDULER) -> BatchJob | None:
     """Returns the batch job of a run if it waits in the queue, and no trainer answers.
 
     A trainer that answers is stopped, whatever waits.
@@ -57,8 +41,8 @@ def find_waiting_job(run: RunDirectory, runner: Runner = run_command) -> BatchJo
     """
     if trainer_answers(run, time.time()):
         return None
-    adopt_job(run, runner=runner)
-    view = JobReader(runner).read(read_job_record(run))
+    scheduler.adopt(run)
+    view = JobReader(scheduler).read(read_job_record(run))
     return view.record if view is not None and view.is_waiting else None
 
 
@@ -66,7 +50,7 @@ def cancel_waiting_job(
     run: RunDirectory,
     *,
     through: FrontEnd,
-    runner: Runner = run_command,
+    scheduler: Scheduler = SCHEDULER,
     sleep: Callable[[float], None] = time.sleep,
 ) -> str:
     """Cancels the batch job of a run, unless it has started meanwhile.
@@ -74,7 +58,7 @@ def cancel_waiting_job(
     Args:
         run: The run directory.
         through: The front end that asks, for the event log.
-        runner: Runs the commands of Slurm.
+        scheduler: The scheduler of its batch job.
         sleep: Waits for a number of seconds.
 
     Returns:
@@ -85,12 +69,12 @@ def cancel_waiting_job(
         RefusedError: The job has started.
         LaunchError: Slurm did not cancel it, or cannot be asked whether it has a job.
     """
-    adopt_job(run, through.requester, runner)
+    scheduler.adopt(run, through.requester)
     job = read_job_record(run)
     if job is None:
         raise UsageError(f"{run.root} has no batch job; there is nothing to cancel.")
-    cancel_recorded_job(run, job, only_waiting=True, runner=runner)
-    report = _await_cancel(job, runner, sleep)
+    scheduler.cancel(run, job, only_waiting=True)
+    report = _await_cancel(job, scheduler, sleep)
     if report is not None and report.state is JobState.COMPLETING:
         raise RefusedError(
             f"Job {job.id} was not cancelled: the processes of its last start are still leaving. "
@@ -112,14 +96,14 @@ def cancel_waiting_job(
 
 
 def submit_again(
-    run: RunDirectory, *, through: FrontEnd, runner: Runner = run_command
+    run: RunDirectory, *, through: FrontEnd, scheduler: Scheduler = SCHEDULER
 ) -> tuple[BatchJob, str]:
     """Submits the kept batch script of a run again, with the options of its last launch.
 
     Args:
         run: The run directory.
         through: The front end that asks, for the event log.
-        runner: Runs the commands of Slurm.
+        scheduler: The scheduler of its batch job.
 
     Returns:
         The job, new or of an unanswered submission, and what was done as a sentence.
@@ -131,28 +115,25 @@ def submit_again(
         LaunchError: Slurm did not accept the job.
         OSError: The new job cannot be recorded.
     """
-    adopted = adopt_job(run, through.requester, runner)
+    adopted = scheduler.adopt(run, through.requester)
     if adopted is not None:
         return adopted, f"Slurm had accepted job {adopted.id} already. No other was submitted."
-    before, asked = read_job_record(run), last_slurm_options(run)
+    before = read_job_record(run)
     script = script_of(run, before)
-    if (before is None and asked is None) or not script.is_file():
+    if (before is None and not scheduler.has_launched(run)) or not script.is_file():
         raise UsageError(
             f"{run.root} has no batch script.",
             launch_to_slurm(run.root),
         )
     # Slurm runs what it says, as this user.
     read_bounded(script, written_by=os.geteuid())
-    _refuse_active(run, before, runner)
-    job_id, cluster = submit_script(run, script, through.requester, runner)
-    job = new_job(run, job_id, cluster, asked)
-    if before is not None:
-        job = _like_before(job, before, asked)
+    _refuse_active(run, before, scheduler)
+    job = scheduler.submit_again(run, script, through.requester)
     current = read_job_record(run)
-    if current is None or current.id != job_id:
+    if current is None or current.id != job.id:
         # Else the job has started already, and its supervisor has recorded more.
         store(run.job_file, job)
-    message = f"Submitted batch job {job_id}, with the options of the last launch."
+    message = f"Submitted batch job {job.id}, with the options of the last launch."
     warning = log_event(run, EventKind.SUBMIT, message, through=through)
     return job, f"{message} {warning}" if warning else message
 
@@ -176,18 +157,18 @@ def script_of(run: RunDirectory, job: BatchJob | None) -> Path:
 
 
 def _await_cancel(
-    job: BatchJob, runner: Runner, sleep: Callable[[float], None]
+    job: BatchJob, scheduler: Scheduler, sleep: Callable[[float], None]
 ) -> JobReport | None:
     """Returns the last report of a job; waits for a moment while it still waits."""
     deadline = time.monotonic() + CANCEL_SECONDS
     while True:
-        report = read_jobs([job.id], runner=runner).jobs.get(job.id)
+        report = scheduler.read([job]).report_on(job)
         if report is None or report.state not in WAITING or time.monotonic() > deadline:
             return report
         sleep(_POLL_SECONDS)
 
 
-def _refuse_active(run: RunDirectory, job: BatchJob | None, runner: Runner) -> None:
+def _refuse_active(run: RunDirectory, job: BatchJob | None, scheduler: Scheduler) -> None:
     supervisor = living_supervisor(run, time.time())
     if supervisor is not None:
         raise RefusedError(
@@ -197,7 +178,7 @@ def _refuse_active(run: RunDirectory, job: BatchJob | None, runner: Runner) -> N
         )
     if job is None:
         return
-    answer = read_recorded_jobs([job], runner=runner)
+    answer = scheduler.read([job])
     unknown = unknown_job(run, job, answer.silence_about(job))
     if unknown is not None:
         raise RefusedError(unknown.words, unknown.launch_advice)
@@ -207,15 +188,3 @@ def _refuse_active(run: RunDirectory, job: BatchJob | None, runner: Runner) -> N
             f"Job {job.id} of this run is {report.state.value}.",
             _stop(run, "Stop it first with {stop}."),
         )
-
-
-def _like_before(job: BatchJob, before: BatchJob, asked: SlurmOptions | None) -> BatchJob:
-    """Returns the record of a job with what the record of its predecessor knows."""
-    return msgspec.structs.replace(
-        job,
-        cluster=job.cluster or before.cluster,
-        user=before.user,
-        name=before.name,
-        script=before.script,
-        max_requeues=before.max_requeues if asked is None else asked.max_requeues,
-    )

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
 from tfckpt_trainer.errors import NothingRunsError, NoTrainerError
+from tfckpt_trainer.launch.batch.job_record import read_job_record, unknown_job
 from tfckpt_trainer.launch.processes.orphans import living_supervisor, orphan_processes
-from tfckpt_trainer.launch.slurm.job_record import read_job_record, unknown_job
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind

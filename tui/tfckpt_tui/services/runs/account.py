@@ -15,7 +15,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.history import ResumePoint
 from tfckpt_trainer.catalog.scan.alerts import Alert, find_alerts, find_unusable_latest
 from tfckpt_trainer.catalog.scan.lineage import BranchStep, BranchTips
-from tfckpt_trainer.launch.slurm.submission import find_unsuccessful_submission
+from tfckpt_trainer.launch.batch.submissions import find_unsuccessful_submission
 from tfckpt_trainer.rundir.heartbeats.health import (
     HAS_ENDED,
     RunState,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tfckpt_trainer.catalog.scan.alerts import Alert, as_sentence
-from tfckpt_trainer.launch.slurm.jobs import ENDED
-from tfckpt_trainer.launch.slurm.submission import look_again
+from tfckpt_trainer.launch.batch.jobs import ENDED
+from tfckpt_trainer.launch.batch.submissions import look_again
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState, WorkerState
 from tfckpt_trainer.rundir.heartbeats.stragglers import describe_lost_worker, find_straggler
 from tfckpt_trainer.rundir.paths import RunDirectory

@@ -10,15 +10,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tfckpt_trainer.catalog.scan.alerts import silent_directory_alert
-from tfckpt_trainer.launch.slurm.commands import Runner, run_command
-from tfckpt_trainer.launch.slurm.jobs import (
-    ENDED,
-    JobAnswer,
-    JobReport,
-    JobState,
-    read_jobs,
-    read_recorded_jobs,
-)
+from tfckpt_trainer.launch.batch.jobs import ENDED, JobAnswer, JobReport, JobState
+from tfckpt_trainer.launch.batch.scheduler import Scheduler
+from tfckpt_trainer.launch.schedulers import SCHEDULER
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
@@ -26,7 +20,6 @@ from tfckpt_tui.services.batch.job_reader import (
     LONGEST_SILENT_SECONDS,
     RUNNING_SECONDS,
     SILENT_SECONDS,
-    SLURM,
     pause_after,
 )
 from tfckpt_tui.services.batch.job_view import JobView
@@ -45,15 +38,15 @@ class JobList:
     """Adds batch jobs to lists of runs; asks Slurm once for all jobs of the user."""
 
     def __init__(
-        self, runner: Runner = run_command, clock: Callable[[], float] = time.monotonic
+        self, scheduler: Scheduler = SCHEDULER, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Creates a list.
 
         Args:
-            runner: Runs the commands of Slurm.
+            scheduler: The scheduler that is asked.
             clock: Returns seconds; never goes back.
         """
-        self._runner = runner
+        self._scheduler = scheduler
         self._clock = clock
         self._readings = ListReads(clock)
         self._known: dict[Path, tuple[RunReading, RunAccount]] = {}
@@ -102,7 +95,7 @@ class JobList:
     def _ask_about_own(self) -> None:
         """Asks for the jobs of the user if it is time to."""
         if self._clock() >= self._due_at:
-            self._answer = read_jobs(runner=self._runner)
+            self._answer = self._scheduler.read_own()
             self._due_at = self._clock() + _pause_after(self._answer)
 
     def _ask_about_others(self, records: Iterable[BatchJob]) -> None:
@@ -114,11 +107,11 @@ class JobList:
         others = {
             record.id: record
             for record in records
-            if record.scheduler == SLURM and record.id not in self._answer.jobs
+            if record.scheduler == self._scheduler.name and record.id not in self._answer.jobs
         }
         due = sorted(job_id for job_id in others if now >= self._others.get(job_id, (now, None))[0])
         asked = [others[job_id] for job_id in due[:_MOST_JOBS]]
-        answer = read_recorded_jobs(asked, runner=self._runner) if asked else JobAnswer()
+        answer = self._scheduler.read(asked) if asked else JobAnswer()
         for job_id in due[:_MOST_JOBS]:
             state = answer.jobs[job_id].state if job_id in answer.jobs else JobState.UNKNOWN
             pause = pause_after(state, silences=bool(answer.silence))
@@ -147,7 +140,7 @@ class JobList:
         if own is not None and (view.report is None or view.report.state in ENDED):
             later = _active_job_of(root, own.jobs.values())
             if later is not None:
-                return JobView(_record_of(later), later)
+                return JobView(_record_of(later, self._scheduler.name), later)
         return view
 
     def _answer_on(self, record: BatchJob) -> JobAnswer | None:
@@ -196,9 +189,9 @@ def _active_job_of(root: Path, jobs: Iterable[JobReport]) -> JobReport | None:
     return next((j for j in jobs if _root_of(j) == root and j.state not in ENDED), None)
 
 
-def _record_of(report: JobReport) -> BatchJob:
+def _record_of(report: JobReport, scheduler: str) -> BatchJob:
     return BatchJob(
-        scheduler=SLURM,
+        scheduler=scheduler,
         id=report.id,
         user=report.user,
         name=report.name,

@@ -13,7 +13,7 @@ from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.lineage import BranchTips
 from tfckpt_trainer.errors import describe_error
-from tfckpt_trainer.launch.slurm.job_record import read_job_record
+from tfckpt_trainer.launch.batch.job_record import read_job_record
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.clock import known_ahead

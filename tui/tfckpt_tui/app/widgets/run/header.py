@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfckpt_trainer.catalog.scan.alerts import Alert
-from tfckpt_trainer.launch.slurm.jobs import JobState
+from tfckpt_trainer.launch.batch.jobs import JobState
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, MAKES_NO_STEPS, WorkerState
 from tfckpt_trainer.rundir.records.exactness import ExactnessLevel
 from tfckpt_tui.app.widgets.base.icons import run_icon

@@ -7,12 +7,11 @@ import re
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
 
 import msgspec
 
-from tfckpt_trainer.cluster.host_list import expand_hosts
 from tfckpt_trainer.errors import LaunchError, UsageError
+from tfckpt_trainer.launch.batch.jobs import WAITING, JobAnswer, JobReport, JobState, is_own
 from tfckpt_trainer.launch.slurm.commands import Runner, ask_slurm, run_command
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
@@ -22,9 +21,6 @@ from tfckpt_trainer.words.advice import Advice
 
 QUERY_SECONDS = 10.0
 """Time limit of a question to Slurm."""
-
-_CLOCK_SECONDS = 3600.0
-"""How much the clocks of two machines may differ before a job is taken for another one."""
 
 _NEVER_SECONDS = 300 * 86_400.0
 """Slurm counts a job without a time limit as one that runs for a year."""
@@ -36,40 +32,6 @@ _NO_SUCH_JOB = "Invalid job id"
 _REFUSED = "Kill job error"
 _BAD_JOB_ID = "is not an ID of a Slurm job: expected a number, or 1234_5 for a task of an array"
 
-
-class JobState(StrEnum):
-    """State of a batch job. `requeued` is a job that waits for a further start."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    COMPLETING = "completing"
-    REQUEUED = "requeued"
-    PREEMPTED = "preempted"
-    NODE_FAILURE = "node failure"
-    TIMEOUT = "timeout"
-    CANCELLED = "cancelled"
-    FAILED = "failed"
-    FINISHED = "finished"
-    UNKNOWN = "unknown"
-
-
-WAITING = frozenset({JobState.QUEUED, JobState.REQUEUED})
-"""States of a job that waits in the queue."""
-
-ACTIVE = WAITING | {JobState.RUNNING, JobState.COMPLETING}
-"""States of a job that runs, or will run."""
-
-ENDED = frozenset(
-    {
-        JobState.PREEMPTED,
-        JobState.NODE_FAILURE,
-        JobState.TIMEOUT,
-        JobState.CANCELLED,
-        JobState.FAILED,
-        JobState.FINISHED,
-    }
-)
-"""States of a job that does not start again."""
 
 _STATES = {
     "PENDING": JobState.QUEUED,
@@ -100,79 +62,6 @@ _STATES = {
     "RECONFIG_FAIL": JobState.FAILED,
     "COMPLETED": JobState.FINISHED,
 }
-
-
-class JobReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What Slurm says about one job. Texts are not cleaned; times are seconds since the epoch.
-
-    Attributes:
-        id: The job ID; `1234_5` for a task of an array.
-        script: Path of the batch script, as it was when the job was submitted; empty if unknown.
-        reason: Why the job waits or ended, in Slurm's words; empty if Slurm gives no reason.
-        expected_start: When Slurm expects a waiting job to start; None if it does not know.
-        started_at: When the job started; None while it waits.
-        ends_at: When a running job reaches its time limit; None without a limit.
-        submitted_at: When it was submitted or requeued.
-        node_list: Its nodes as Slurm writes them: `tn[0-3]`.
-        slurm_state: Slurm's own word for the state: `PENDING`.
-    """
-
-    id: str
-    name: str
-    state: JobState
-    user: str
-    partition: str
-    working_directory: str
-    slurm_state: str
-    script: str = ""
-    reason: str = ""
-    expected_start: float | None = None
-    started_at: float | None = None
-    ends_at: float | None = None
-    submitted_at: float | None = None
-    node_list: str = ""
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """The names of its nodes, in Slurm's order."""
-        try:
-            return expand_hosts(self.node_list) if self.node_list else ()
-        except UsageError:
-            return (self.node_list,)
-
-
-class JobAnswer(msgspec.Struct, frozen=True):
-    """Slurm's answer to a question about jobs.
-
-    Attributes:
-        jobs: The jobs that Slurm knows, by ID. It forgets a job minutes after its end.
-        is_present: Whether this machine has Slurm's commands.
-        problem: Why Slurm did not answer; empty if it did. Not cleaned.
-        hides_others: Whether jobs of other users are not shown to this user.
-    """
-
-    jobs: Mapping[str, JobReport] = {}
-    is_present: bool = True
-    problem: str = ""
-    hides_others: bool = False
-
-    @property
-    def silence(self) -> str:
-        """Why Slurm cannot be asked; empty if it answered. Not cleaned."""
-        return self.problem if self.is_present else "this machine has no Slurm commands"
-
-    def report_on(self, record: BatchJob) -> JobReport | None:
-        """Returns what Slurm says about a recorded job; None if it does not know that job."""
-        report = self.jobs.get(record.id)
-        return report if report is not None and is_same_job(record, report) else None
-
-    def silence_about(self, record: BatchJob) -> str:
-        """Why nothing is known about a recorded job; empty if Slurm answered. Not cleaned."""
-        if self.report_on(record) is not None:
-            return ""
-        if self.hides_others and not _is_own(record):
-            return f"this job of {record.user} is not visible to you (PrivateData=jobs)"
-        return self.silence
 
 
 def is_job_id(text: str) -> bool:
@@ -238,19 +127,13 @@ def read_recorded_jobs(
     # Slurm hides nothing from root.
     if answer.silence or os.geteuid() == 0:
         return answer
-    if not any(answer.report_on(one) is None and not _is_own(one) for one in asked):
+    if not any(answer.report_on(one) is None and not is_own(one) for one in asked):
         return answer
     try:
         shown = ask_slurm(("scontrol", "show", "config"), runner=runner, seconds=seconds)
     except LaunchError as error:
         return msgspec.structs.replace(answer, problem=error.found)
     return msgspec.structs.replace(answer, hides_others=_HIDES_JOBS.search(shown) is not None)
-
-
-def _is_own(record: BatchJob) -> bool:
-    """Whether this user submitted a job; also if nobody knows who did."""
-    own = os.geteuid()
-    return record.user in {"", str(own)} or user_id(record.user, own + 1) == own
 
 
 def cancel_job(
@@ -353,16 +236,6 @@ _FIELDS = {
     "j": "name",
 }
 """Letters of `squeue --format`, which all versions of Slurm know; the name comes last."""
-
-
-def is_same_job(record: BatchJob, report: JobReport) -> bool:
-    """Whether Slurm's job is the recorded one: an ID may come back on another cluster."""
-    if record.id != report.id:
-        return False
-    if record.user and record.user != report.user:
-        return False
-    submitted = report.submitted_at
-    return submitted is None or submitted > record.submitted_at - _CLOCK_SECONDS
 
 
 def _report(values: Mapping[str, str]) -> JobReport:

@@ -1,0 +1,141 @@
+"""The state of batch jobs, and what a scheduler says about them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from tfckpt_trainer.cluster.host_list import expand_hosts
+from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.records.job import BatchJob
+from tfckpt_trainer.rundir.storage.owners import user_id
+
+_CLOCK_SECONDS = 3600.0
+"""How much the clocks of two machines may differ before a job is taken for another one."""
+
+
+class JobState(StrEnum):
+    """State of a batch job. `requeued` is a job that waits for a further start."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETING = "completing"
+    REQUEUED = "requeued"
+    PREEMPTED = "preempted"
+    NODE_FAILURE = "node failure"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+    FINISHED = "finished"
+    UNKNOWN = "unknown"
+
+
+WAITING = frozenset({JobState.QUEUED, JobState.REQUEUED})
+"""States of a job that waits in the queue."""
+
+ACTIVE = WAITING | {JobState.RUNNING, JobState.COMPLETING}
+"""States of a job that runs, or will run."""
+
+ENDED = frozenset(
+    {
+        JobState.PREEMPTED,
+        JobState.NODE_FAILURE,
+        JobState.TIMEOUT,
+        JobState.CANCELLED,
+        JobState.FAILED,
+        JobState.FINISHED,
+    }
+)
+"""States of a job that does not start again."""
+
+
+class JobReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What Slurm says about one job. Texts are not cleaned; times are seconds since the epoch.
+
+    Attributes:
+        id: The job ID; `1234_5` for a task of an array.
+        script: Path of the batch script, as it was when the job was submitted; empty if unknown.
+        reason: Why the job waits or ended, in Slurm's words; empty if Slurm gives no reason.
+        expected_start: When Slurm expects a waiting job to start; None if it does not know.
+        started_at: When the job started; None while it waits.
+        ends_at: When a running job reaches its time limit; None without a limit.
+        submitted_at: When it was submitted or requeued.
+        node_list: Its nodes as Slurm writes them: `tn[0-3]`.
+        slurm_state: Slurm's own word for the state: `PENDING`.
+    """
+
+    id: str
+    name: str
+    state: JobState
+    user: str
+    partition: str
+    working_directory: str
+    slurm_state: str
+    script: str = ""
+    reason: str = ""
+    expected_start: float | None = None
+    started_at: float | None = None
+    ends_at: float | None = None
+    submitted_at: float | None = None
+    node_list: str = ""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The names of its nodes, in Slurm's order."""
+        try:
+            return expand_hosts(self.node_list) if self.node_list else ()
+        except UsageError:
+            return (self.node_list,)
+
+
+class JobAnswer(msgspec.Struct, frozen=True):
+    """Slurm's answer to a question about jobs.
+
+    Attributes:
+        jobs: The jobs that Slurm knows, by ID. It forgets a job minutes after its end.
+        is_present: Whether this machine has Slurm's commands.
+        problem: Why Slurm did not answer; empty if it did. Not cleaned.
+        hides_others: Whether jobs of other users are not shown to this user.
+    """
+
+    jobs: Mapping[str, JobReport] = {}
+    is_present: bool = True
+    problem: str = ""
+    hides_others: bool = False
+
+    @property
+    def silence(self) -> str:
+        """Why Slurm cannot be asked; empty if it answered. Not cleaned."""
+        return self.problem if self.is_present else "this machine has no Slurm commands"
+
+    def report_on(self, record: BatchJob) -> JobReport | None:
+        """Returns what Slurm says about a recorded job; None if it does not know that job."""
+        report = self.jobs.get(record.id)
+        return report if report is not None and is_same_job(record, report) else None
+
+    def silence_about(self, record: BatchJob) -> str:
+        """Why nothing is known about a recorded job; empty if Slurm answered. Not cleaned."""
+        if self.report_on(record) is not None:
+            return ""
+        if self.hides_others and not is_own(record):
+            return f"this job of {record.user} is not visible to you (PrivateData=jobs)"
+        return self.silence
+
+
+def is_own(record: BatchJob) -> bool:
+    """Whether this user submitted a job; also if nobody knows who did."""
+    own = os.geteuid()
+    return record.user in {"", str(own)} or user_id(record.user, own + 1) == own
+
+
+def is_same_job(record: BatchJob, report: JobReport) -> bool:
+    """Whether Slurm's job is the recorded one: an ID may come back on another cluster."""
+    if record.id != report.id:
+        return False
+    if record.user and record.user != report.user:
+        return False
+    submitted = report.submitted_at
+    return submitted is None or submitted > record.submitted_at - _CLOCK_SECONDS

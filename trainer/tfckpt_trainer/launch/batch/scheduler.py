@@ -1,0 +1,79 @@
+"""What a scheduler of batch jobs can do for a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+from tfckpt_trainer.launch.batch.jobs import JobAnswer
+from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.job import BatchJob
+
+
+class Scheduler(Protocol):
+    """Takes batch jobs, and tells of them."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the records of jobs."""
+
+    def submit(self, run: RunDirectory, options: LaunchOptions, by: str = "") -> BatchJob:
+        """Submits the job of a run, whose directory exists, and records it.
+
+        Args:
+            run: The run directory.
+            options: The options of the launch, with those for the scheduler.
+            by: Who asks, for the event log.
+
+        Raises:
+            LaunchError: It refuses the job, or does not answer and may have accepted it.
+            OSError: The run directory cannot be written.
+        """
+
+    def has_launched(self, run: RunDirectory) -> bool:
+        """Whether the last launch of a run was a job of it."""
+
+    def submit_again(self, run: RunDirectory, script: Path, by: str) -> BatchJob:
+        """Submits a batch script that a launch has left, with the options of that launch.
+
+        Returns:
+            The record of the job, which is not stored.
+
+        Raises:
+            LaunchError: It refuses the job, or does not answer and may have accepted it.
+        """
+
+    def adopt(self, run: RunDirectory, by: str = "") -> BatchJob | None:
+        """Makes the job of an unanswered submission that of the run, if there is one.
+
+        Args:
+            run: The run directory.
+            by: Who asks, for the event log.
+
+        Returns:
+            The job; None if there is none, or if it is recorded already.
+
+        Raises:
+            LaunchError: It cannot be asked.
+            OSError: The run directory cannot be written.
+        """
+
+    def read(self, jobs: Iterable[BatchJob]) -> JobAnswer:
+        """Asks once about recorded jobs. A scheduler that does not answer is an answer too."""
+
+    def read_own(self) -> JobAnswer:
+        """Asks once about all jobs of the user of this process, as `read` does."""
+
+    def cancel(self, run: RunDirectory, job: BatchJob, *, only_waiting: bool = False) -> None:
+        """Cancels the job of a run.
+
+        Args:
+            run: The run directory.
+            job: The job.
+            only_waiting: Whether to leave the job alone if it has started meanwhile.
+
+        Raises:
+            LaunchError: Another user could have recorded it, or it was not cancelled.
+        """
