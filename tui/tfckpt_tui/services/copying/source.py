@@ -88,7 +88,9 @@ class SourceFile:
             except OSError as error:
                 raise DamagedFileError(f"{self.name} cannot be read: {error.strerror}.") from error
             if not data:
-                raise DamagedFileError(f"{self.name} became shorter while it was copied.")
+                raise DamagedFileError(
+                    f"{self.name} became shorter while it was copied. Copy it again later."
+                )
             left -= len(data)
             if not offset and not self._digest:
                 computed.update(data)
