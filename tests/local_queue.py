@@ -48,7 +48,6 @@ class LocalQueue:
             user=psutil.Process().username(),
             partition="",
             working_directory=str(run.root),
-            slurm_state="",
             script=str(script),
             submitted_at=time.time(),
         )

@@ -206,7 +206,7 @@ def test_a_machine_without_slurm_uses_the_answer_of_another_and_leaves_none(
         '{"schema": 99, "id": "1234"}',
         '{"schema": 1, "id": "1234", "report": {"id": "1234"}}',
         '{"schema": 1, "id": "1234", "report": {"id": "1234", "name": "a", "state": "running", '
-        '"user": "ada", "partition": "p", "working_directory": "/", "slurm_state": "RUNNING", '
+        '"user": "ada", "partition": "p", "working_directory": "/", '
         '"ends_at": 1e300}}',
     ],
 )

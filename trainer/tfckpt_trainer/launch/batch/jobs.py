@@ -64,7 +64,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
         ends_at: When a running job reaches its time limit; None without a limit.
         submitted_at: When it was submitted or requeued.
         node_list: Its nodes as Slurm writes them: `tn[0-3]`.
-        slurm_state: Slurm's own word for the state: `PENDING`.
+        out_of_memory: Whether a job that failed had used all of its memory.
     """
 
     id: str
@@ -73,7 +73,6 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     user: str
     partition: str
     working_directory: str
-    slurm_state: str
     script: str = ""
     reason: str = ""
     expected_start: float | None = None
@@ -81,6 +80,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     ends_at: float | None = None
     submitted_at: float | None = None
     node_list: str = ""
+    out_of_memory: bool = False
 
     @property
     def nodes(self) -> tuple[str, ...]:

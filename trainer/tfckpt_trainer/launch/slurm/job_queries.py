@@ -249,7 +249,7 @@ def _report(values: Mapping[str, str]) -> JobReport:
         user=values["user"],
         partition=values["partition"],
         working_directory=_text(values["directory"]),
-        slurm_state=values["state"],
+        out_of_memory=values["state"] == "OUT_OF_MEMORY",
         script=_text(values["script"]),
         reason=_text(values["reason"]),
         expected_start=_expected_start(start) if state in WAITING else None,

@@ -218,7 +218,7 @@ class JobView(msgspec.Struct, frozen=True):
     def ending(self) -> str:
         """How Slurm says that the job ended: `cancelled`, `out of memory`."""
         assert self.report is not None
-        if self.report.slurm_state == "OUT_OF_MEMORY":
+        if self.report.out_of_memory:
             return "out of memory"
         return _WORDS.get(self.state, self.state.value)
 
