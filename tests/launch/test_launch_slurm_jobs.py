@@ -124,7 +124,8 @@ def test_a_machine_without_slurm_is_an_answer() -> None:
     slurm = RecordedSlurm()
     slurm.raises = FileNotFoundError("squeue")
     answer = read_jobs(["1"], runner=slurm)
-    assert (answer.jobs, answer.is_present, answer.problem) == ({}, False, "")
+    assert (answer.jobs, answer.is_present) == ({}, False)
+    assert answer.problem == "this machine has no Slurm commands"
 
 
 def test_a_slurm_that_does_not_answer_is_an_answer() -> None:

@@ -53,17 +53,17 @@ ENDED = frozenset(
 
 
 class JobReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What Slurm says about one job. Texts are not cleaned; times are seconds since the epoch.
+    """What a scheduler says about a job. Texts are not cleaned; times are seconds since the epoch.
 
     Attributes:
         id: The job ID; `1234_5` for a task of an array.
         script: Path of the batch script, as it was when the job was submitted; empty if unknown.
-        reason: Why the job waits or ended, in Slurm's words; empty if Slurm gives no reason.
-        expected_start: When Slurm expects a waiting job to start; None if it does not know.
+        reason: Why the job waits or ended, in the scheduler's words; empty without one.
+        expected_start: When a waiting job will probably start; None if that is not known.
         started_at: When the job started; None while it waits.
         ends_at: When a running job reaches its time limit; None without a limit.
         submitted_at: When it was submitted or requeued.
-        node_list: Its nodes as Slurm writes them: `tn[0-3]`.
+        node_list: Its nodes as the scheduler writes them: `tn[0-3]`.
         out_of_memory: Whether a job that failed had used all of its memory.
     """
 
@@ -84,7 +84,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The names of its nodes, in Slurm's order."""
+        """The names of its nodes, in the scheduler's order."""
         try:
             return expand_hosts(self.node_list) if self.node_list else ()
         except UsageError:
@@ -92,12 +92,12 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobAnswer(msgspec.Struct, frozen=True):
-    """Slurm's answer to a question about jobs.
+    """A scheduler's answer to a question about jobs.
 
     Attributes:
-        jobs: The jobs that Slurm knows, by ID. It forgets a job minutes after its end.
-        is_present: Whether this machine has Slurm's commands.
-        problem: Why Slurm did not answer; empty if it did. Not cleaned.
+        jobs: The jobs that it knows, by ID. Slurm forgets a job minutes after its end.
+        is_present: Whether this machine has the commands that ask it.
+        problem: Why it did not answer; empty if it did. Not cleaned.
         hides_others: Whether jobs of other users are not shown to this user.
     """
 
@@ -106,23 +106,18 @@ class JobAnswer(msgspec.Struct, frozen=True):
     problem: str = ""
     hides_others: bool = False
 
-    @property
-    def silence(self) -> str:
-        """Why Slurm cannot be asked; empty if it answered. Not cleaned."""
-        return self.problem if self.is_present else "this machine has no Slurm commands"
-
     def report_on(self, record: BatchJob) -> JobReport | None:
-        """Returns what Slurm says about a recorded job; None if it does not know that job."""
+        """Returns what it says about a recorded job; None if it does not know that job."""
         report = self.jobs.get(record.id)
         return report if report is not None and is_same_job(record, report) else None
 
     def silence_about(self, record: BatchJob) -> str:
-        """Why nothing is known about a recorded job; empty if Slurm answered. Not cleaned."""
+        """Why nothing is known about a recorded job; empty if it answered. Not cleaned."""
         if self.report_on(record) is not None:
             return ""
         if self.hides_others and not is_own(record):
             return f"this job of {record.user} is not visible to you (PrivateData=jobs)"
-        return self.silence
+        return self.problem
 
 
 def is_own(record: BatchJob) -> bool:
@@ -132,7 +127,7 @@ def is_own(record: BatchJob) -> bool:
 
 
 def is_same_job(record: BatchJob, report: JobReport) -> bool:
-    """Whether Slurm's job is the recorded one: an ID may come back on another cluster."""
+    """Whether the job of a report is the recorded one: an ID may come back on another cluster."""
     if record.id != report.id:
         return False
     if record.user and record.user != report.user:

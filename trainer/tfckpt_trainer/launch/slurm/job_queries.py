@@ -104,7 +104,7 @@ def read_jobs(
     try:
         done = runner(command, seconds)
     except FileNotFoundError:
-        return JobAnswer(is_present=False)
+        return JobAnswer(is_present=False, problem="this machine has no Slurm commands")
     except subprocess.TimeoutExpired:
         return JobAnswer(problem=f"squeue did not answer within {seconds:g} s.")
     except OSError as error:
@@ -125,7 +125,7 @@ def read_recorded_jobs(
     asked = list(records)
     answer = read_jobs([record.id for record in asked], runner=runner, seconds=seconds)
     # Slurm hides nothing from root.
-    if answer.silence or os.geteuid() == 0:
+    if answer.problem or os.geteuid() == 0:
         return answer
     if not any(answer.report_on(one) is None and not is_own(one) for one in asked):
         return answer

@@ -201,7 +201,7 @@ def _look_for_job(run: RunDirectory, runner: Runner) -> tuple[JobReport | None, 
         if jobs:
             return max(jobs, key=lambda job: job.submitted_at or 0.0), ""
         if not answer.is_present or time.monotonic() > deadline:
-            return None, answer.silence
+            return None, answer.problem
         time.sleep(LOOK_PAUSE_SECONDS)
 
 

@@ -101,7 +101,7 @@ class JobList:
     def _ask_about_others(self, records: Iterable[BatchJob]) -> None:
         """Asks once for jobs that are not among those of the user: forgotten, or another user's."""
         assert self._answer is not None
-        if self._answer.silence:
+        if self._answer.problem:
             return
         now = self._clock()
         others = {
@@ -114,7 +114,7 @@ class JobList:
         answer = self._scheduler.read(asked) if asked else JobAnswer()
         for job_id in due[:_MOST_JOBS]:
             state = answer.jobs[job_id].state if job_id in answer.jobs else JobState.UNKNOWN
-            pause = pause_after(state, silences=bool(answer.silence))
+            pause = pause_after(state, silences=bool(answer.problem))
             self._others[job_id] = now + pause, answer
 
     def _accounts(self, root: Path, read: ReadResult[RunReading | None]) -> Sequence[RunAccount]:
@@ -146,7 +146,7 @@ class JobList:
     def _answer_on(self, record: BatchJob) -> JobAnswer | None:
         """Returns the answer to the last question about a job; None without one."""
         own = self._answer
-        if own is None or own.silence or record.id in own.jobs:
+        if own is None or own.problem or record.id in own.jobs:
             return own
         return self._others[record.id][1] if record.id in self._others else None
 
