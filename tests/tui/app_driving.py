@@ -22,6 +22,7 @@ from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.charting.choices import ChartChoices
 from tfckpt_tui.formats.sort_order import ListOrder
 from tfckpt_tui.monitor.snapshot import NewestRows, RunSnapshot
+from tfckpt_tui.settings.config import Config
 from waiting import LEAST_SECONDS, attempts, pause_after, took_too_long
 
 Result = TypeVar("Result")
@@ -164,9 +165,12 @@ async def opened(
     charts: ChartChoices | None = None,
     listing: ListOrder | None = None,
     size: tuple[int, int] = (120, 40),
+    config: Config | None = None,
 ) -> AsyncIterator[Pilot[int]]:
     """The app on a run, when it has looked at it once; the cursor is on a checkpoint, if named."""
-    app = TfckptApp(run, read_only=read_only, poll=POLL, listing=listing, charts=charts)
+    app = TfckptApp(
+        run, read_only=read_only, poll=POLL, listing=listing, charts=charts, config=config
+    )
     async with app.run_test(size=size, notifications=True) as pilot:
         await until(pilot, lambda: app.snapshot, "a first snapshot")
         await pilot.pause()

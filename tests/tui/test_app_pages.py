@@ -252,11 +252,15 @@ async def test_a_moment_that_nobody_noted_is_said(live: RunFactory) -> None:
         await until_shown(pilot, "was not recorded")
 
 
+OWN_ACTION = "[actions.evaluate]\ncommand = 'true'\n"
+
+
 async def test_settings_are_in_force_at_once_and_kept(ended: RunFactory) -> None:
     path = config_path()
     path.parent.mkdir(parents=True)
-    path.write_text("# mine\n[retention]  # rules\nkeep_last = 7\n")
-    async with opened(ended.run) as pilot:
+    path.write_text("# mine\n[retention]  # rules\nkeep_last = 7\n" + OWN_ACTION)
+    config = read_config(DEFAULT_KEYS)
+    async with opened(ended.run, config=config) as pilot:
         before = pilot.app.theme
         await pilot.press("comma", "right")
         await until(pilot, lambda: pilot.app.theme != before, "another theme")

@@ -12,7 +12,7 @@ from textual.message import Message
 
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_tui.app.actions.action import AppAction
-from tfckpt_tui.app.actions.table import ACTIONS
+from tfckpt_tui.app.actions.table import ACTIONS, DEFAULT_KEYS
 from tfckpt_tui.app.base_app import BaseApp, ResultT
 from tfckpt_tui.app.run_progress import RunProgress
 from tfckpt_tui.app.widgets.run.progress import ProgressBar
@@ -94,8 +94,8 @@ class JobApp(BaseApp[ResultT]):
 
     @property
     def default_keys(self) -> dict[str, str]:
-        """The key of each action, whatever the user configured."""
-        return {action.name: action.key for action in self.actions}
+        """The key of each action that the configuration file cannot define, unless it says so."""
+        return DEFAULT_KEYS
 
     def key_of(self, action: str) -> str:
         """Returns the key of an action of the dashboard, as users see it.
