@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -9,14 +10,20 @@ import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import pytest
 from app_driving import opened, shown, until, until_shown
 from rundir_factory import RunFactory
 
 from command_running import Tool
 from documentation import DOCS
-from tfckpt_trainer.errors import ExitCode
+from tfckpt_trainer.errors import ExitCode, UsageError
+from tfckpt_tui.app.actions.package_actions import actions_of_packages
+from tfckpt_tui.app.actions.table import ACTIONS, DEFAULT_KEYS
 from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.cli.main import cli
+from tfckpt_tui.settings.config import config_path, read_config
+from tfckpt_tui.settings.packages import brought_by_packages
 
 FILE = re.compile(r"`([\w.]+)`:\n\n```\w+\n(.*?)```", re.DOTALL)
 BUILD = "import hatchling.build, sys; hatchling.build.build_wheel(sys.argv[1])"
@@ -45,6 +52,7 @@ def install(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         site = tmp_path / "site"
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(site)
+        brought_by_packages.cache_clear()
         (points,) = site.glob("*/entry_points.txt")
         points.write_text(points.read_text().replace("gaps =", f"{entry} ="))
         for module in site.glob("*.py"):
@@ -53,6 +61,7 @@ def install(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
     loaded = set(sys.modules)
     yield unpack
+    brought_by_packages.cache_clear()
     for name in set(sys.modules) - loaded:
         if name.startswith("tfckpt_gaps"):
             del sys.modules[name]
@@ -94,22 +103,74 @@ async def test_the_page_follows_the_run_and_its_key_is_in_the_palette(
         await pilot.press("escape")
 
 
-@pytest.mark.parametrize("key", ["s", "escape"])
-async def test_a_page_whose_key_is_taken_is_in_the_palette_alone(
-    install: Install, live: RunFactory, key: str
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [
+        ("s", "s is taken."),
+        ("f8,q", "q is taken."),
+        ("?", "question_mark is taken."),
+        ("escape", "escape cannot be used"),
+        ("ctrl+i", "ctrl+i cannot be used"),
+        ("f99", "'f99', which is not a key"),
+    ],
+)
+def test_a_page_whose_key_is_taken_is_in_the_palette_alone(
+    install: Install, key: str, why: str
 ) -> None:
     install(key=key)
+    found = actions_of_packages(ACTIONS, {})
+    assert [action.key for action in found.actions] == [""]
+    (problem,) = found.problems
+    assert problem.startswith("gaps of tfckpt-gaps has no key: ")
+    assert why in problem
+    assert problem.endswith('Give it one in [keys] of the configuration: `gaps = "f8"`.')
+
+
+async def test_what_is_wrong_with_a_page_is_told(install: Install, live: RunFactory) -> None:
+    install(key="s")
     async with opened(live.run) as pilot:
-        await until_shown(pilot, f"The key {key} of gaps is taken. The palette has gaps.")
-        (found,) = [one for one in pilot.app.actions if one.name == "gaps"]
-        assert found.key == ""
+        await until_shown(pilot, "gaps of tfckpt-gaps has no key: s is taken.")
+
+
+async def test_the_configuration_gives_a_page_its_key(install: Install, live: RunFactory) -> None:
+    install(key="")
+    async with opened(live.run) as pilot:
+        await until(pilot, lambda: "gaps" in names_of(pilot.app), "it is in the palette")
+        assert "has no key" not in shown(pilot.app)
+    path = config_path()
+    assert path is not None
+    path.parent.mkdir(parents=True)
+    path.write_text("[keys]\ngaps = 'f8'\n")
+    async with opened(live.run, config=read_config(DEFAULT_KEYS)) as pilot:
+        await until(pilot, lambda: "gaps" in names_of(pilot.app), "it has its key")
+        await pilot.press("f8")
+        await until_shown(pilot, "times without a save")
+    path.write_text("[keys]\ngaps = 's'\n")
+    with pytest.raises(UsageError, match="s is the key of both save and gaps"):
+        read_config(DEFAULT_KEYS)
+
+
+@pytest.mark.parametrize("text", ["[tfckpt_tui.commands]\nno sign\n", "\udcff"])
+def test_the_broken_metadata_of_any_package_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: Tool, ended: RunFactory, text: str
+) -> None:
+    place = tmp_path / "site" / "others-1.dist-info"
+    place.mkdir(parents=True)
+    (place / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 1\n")
+    (place / "entry_points.txt").write_bytes(os.fsencode(text))
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    brought_by_packages.cache_clear()
+    assert tool("--help").code == ExitCode.DONE
+    assert "Did you mean guards?" in tool("guard").words
+    brought_by_packages.cache_clear()
 
 
 BROKEN = {
     "import nothing_of_this_name": "cannot be imported: ModuleNotFoundError: No module named "
     "'nothing_of_this_name'",
-    "raise RuntimeError('too old')": "cannot be imported: RuntimeError: too old",
-    "command = page = 3": "is a int; expected a ",
+    "raise RuntimeError('too old.')": "cannot be imported: RuntimeError: too old. Install",
+    "raise SystemExit('needs more')": "cannot be imported: SystemExit: needs more. Install",
+    "command = page = 3": "is int; expected ",
 }
 
 
@@ -118,11 +179,14 @@ async def test_what_cannot_be_imported_is_told_with_its_package_and_all_else_wor
     install: Install, tool: Tool, live: RunFactory, text: str
 ) -> None:
     install(text=text)
-    for said in (tool("gaps", live.run.root), tool("--help")):
+    for said in (tool("gaps", live.run.root), tool("gaps", "--help"), tool("--help")):
         words = " ".join((said.words or said.data).split())
         assert f"gaps of tfckpt-gaps {BROKEN[text]}" in words
         assert "`pip uninstall tfckpt-gaps`" in words
     assert tool("ls", live.run.root).code == ExitCode.DONE
+    assert "GuardsReport" in tool("schema", "guards").data
+    context = click.Context(cli)
+    assert "gaps" in [item.value for item in cli.shell_complete(context, "ga")]
     async with opened(live.run) as pilot:
         await until_shown(pilot, "gaps of tfckpt-gaps")
         assert "gaps" not in names_of(pilot.app)
@@ -137,5 +201,5 @@ def test_no_package_replaces_a_command(install: Install, tool: Tool, ended: RunF
 async def test_no_package_replaces_an_action(install: Install, live: RunFactory) -> None:
     install(entry="save")
     async with opened(live.run) as pilot:
-        await until_shown(pilot, "save of another package is left out")
+        await until_shown(pilot, "save of tfckpt-gaps is left out")
         assert names_of(pilot.app).count("save") == 1

@@ -57,21 +57,6 @@ _SETTLED_SECONDS = 0.5
 """How long after its first snapshot the app has nothing else to do."""
 
 
-def _import_pages(post: Callable[[], object]) -> None:
-    """Imports all pages and dialogs, and what most actions need: their first key would be late.
-
-    Args:
-        post: Called in the end: imports those that other packages bring.
-    """
-    # If one is gone, the key that needs it says so.
-    with suppress(ImportError):
-        import_module("tfckpt_tui.app.actions.run_control")
-        for package in (dialogs, screens):
-            for module in iter_modules(package.__path__, f"{package.__name__}."):
-                import_module(module.name)
-    post()
-
-
 def _actions_provider() -> type[Provider]:
     # Imported when the palette is first opened: the first frame does not wait for it.
     from tfckpt_tui.app.palette import ActionsProvider
@@ -250,11 +235,18 @@ class TfckptApp(JobApp[int]):
         self.verifier.stop()
         self.own_actions.stop()
 
-    def _post_package_actions(self) -> None:
-        keys = [self.config.keys.get(action.name, action.key) for action in self.actions]
-        taken = [key.strip() for each in keys for key in each.split(",")]
-        names = [action.name for action in self.actions]
-        self.post_message(PackageActionsFound(actions_of_packages(names, taken)))
+    def _import_pages(self) -> None:
+        """Imports all pages and dialogs, also those of other packages: a first key would be late.
+
+        This runs in a thread.
+        """
+        # If one is gone, the key that needs it says so.
+        with suppress(ImportError):
+            import_module("tfckpt_tui.app.actions.run_control")
+            for package in (dialogs, screens):
+                for module in iter_modules(package.__path__, f"{package.__name__}."):
+                    import_module(module.name)
+        self.post_message(PackageActionsFound(actions_of_packages(self.actions, self.config.keys)))
 
     @on(PackageActionsFound)
     def _take_package_actions(self, message: PackageActionsFound) -> None:
@@ -288,8 +280,7 @@ class TfckptApp(JobApp[int]):
         if self.snapshot is None:
             # Everything so far stays alive. Scanning it would delay a key press by 0.1 s.
             gc.freeze()
-            import_pages = partial(_import_pages, self._post_package_actions)
-            self.set_timer(_SETTLED_SECONDS, Thread(target=import_pages, daemon=True).start)
+            self.set_timer(_SETTLED_SECONDS, Thread(target=self._import_pages, daemon=True).start)
         self.snapshot = self.progress.snapshot = message.snapshot
         self._snapshot_at = time.monotonic()
         self._show_staleness()

@@ -99,12 +99,12 @@ class DashboardScreen(Screen[None]):
             added_actions: The actions that the user configures, and those of other packages.
         """
         super().__init__()
+        self._has_panes = False
         self._actions = tuple(self.ACTIONS)
         self.add_actions(added_actions)
         self.run_directory = run
         self.read_only = read_only
         self.snapshot: RunSnapshot | None = None
-        self._has_panes = False
         self._shown_at = 0.0
         self._chosen: Selection | None = None
         self._verification_timer: Timer | None = None
@@ -114,6 +114,8 @@ class DashboardScreen(Screen[None]):
         actions = tuple(actions)
         self._actions += actions
         self._bindings = BindingsMap.merge([self._bindings, BindingsMap(bindings_of(actions))])
+        if self._has_panes:
+            self._update_keys()
 
     @property
     def run_app(self) -> RunApp:

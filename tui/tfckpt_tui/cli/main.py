@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -40,9 +40,13 @@ from tfckpt_tui.cli.output import (
     print_error,
     print_json,
 )
+from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reports.base import Error, ErrorReport, Report
 from tfckpt_tui.services.runs.open_run import open_run
 from tfckpt_tui.settings.packages import COMMANDS, brought_by_packages, load_brought
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 _CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
 
@@ -137,21 +141,18 @@ class Commands(click.Group):
         groups = {**COMMAND_GROUPS, **({"Other packages": others} if others else {})}
         for heading, names in groups.items():
             with formatter.section(heading):
-                formatter.write_dl([(name, self._sentence(ctx, name)) for name in names])
-
-    def _sentence(self, ctx: click.Context, name: str) -> str:
-        try:
-            command = self.get_command(ctx, name)
-        except TfckptError as error:
-            return str(error)
-        return command.get_short_help_str(_LONGEST_SENTENCE) if command is not None else ""
+                commands = filter(None, (self.get_command(ctx, name) for name in names))
+                rows = [
+                    (one.name or "", one.get_short_help_str(_LONGEST_SENTENCE)) for one in commands
+                ]
+                formatter.write_dl(rows)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """Imports one command."""
         del ctx
         if name not in _COMMAND_MODULES:
             entry = brought_by_packages(COMMANDS).get(name)
-            return load_brought(entry, click.Command) if entry is not None else None
+            return _command_of(entry) if entry is not None else None
         from importlib import import_module
 
         module = import_module(f"tfckpt_tui.cli.{_COMMAND_MODULES[name]}")
@@ -182,6 +183,31 @@ class Commands(click.Group):
         except BrokenPipeError:
             discard_output()
             return int(ExitCode.DONE)
+
+
+def _command_of(entry: EntryPoint) -> click.Command:
+    """Returns the command of another package; one that raises the error if it has none."""
+    try:
+        command = load_brought(entry, click.Command)
+    except TfckptError as error:
+        problem = error
+    else:
+        command.name = entry.name
+        return command
+
+    def refuse(words: tuple[str, ...]) -> None:
+        del words
+        raise problem
+
+    anything = click.Argument(["words"], nargs=-1, type=click.UNPROCESSED)
+    return click.Command(
+        entry.name,
+        callback=refuse,
+        params=[anything],
+        short_help=clean(str(problem)),
+        add_help_option=False,
+        context_settings={"ignore_unknown_options": True},
+    )
 
 
 COMMAND_GROUPS = {

@@ -11,6 +11,7 @@ from functools import cache
 import msgspec
 
 from tfckpt_trainer.errors import UsageError
+from tfckpt_tui.settings.packages import PAGES, brought_by_packages
 
 _SHORT_NAMES = {
     "solidus": "slash",
@@ -189,18 +190,21 @@ def check_keys(keys: Mapping[str, str], default_keys: Mapping[str, str]) -> None
     Raises:
         UsageError: An action is unknown, or a key cannot be used.
     """
-    unknown = sorted(keys.keys() - default_keys.keys())
+    # Actions of other packages are imported later; their own keys give way to all others.
+    more = keys.keys() - default_keys.keys()
+    of_packages = more & brought_by_packages(PAGES).keys() if more else set()
+    unknown = sorted(more - of_packages)
     if unknown:
         actions = ", ".join(default_keys)
         raise UsageError(f"{unknown[0]!r} is not an action. Actions are {actions}.")
     owners: dict[str, str] = {}
-    for name, default in default_keys.items():
+    for name, default in {**default_keys, **dict.fromkeys(of_packages, "")}.items():
         wanted = keys.get(name, default)
-        names = list(_names_of(wanted))
+        names = list(names_of(wanted))
         if wanted and not names:
             raise UsageError(f"{name} is {wanted!r}, which is not a key. Write comma for a comma.")
         for key in names:
-            _check_key(name, key)
+            check_key(name, key)
             owner = owners.setdefault(key, name)
             if owner != name:
                 raise UsageError(
@@ -208,8 +212,12 @@ def check_keys(keys: Mapping[str, str], default_keys: Mapping[str, str]) -> None
                 )
 
 
-def _check_key(name: str, key: str) -> None:
-    """Checks that the action `name` can have `key`."""
+def check_key(name: str, key: str) -> None:
+    """Checks that the action `name` can have `key`.
+
+    Raises:
+        UsageError: No terminal can send it, or it has a fixed meaning.
+    """
     if key in SAME_AS:
         raise UsageError(
             f"{key} cannot be used: terminals send {SAME_AS[key]} for it. Give {name} another key."
@@ -223,7 +231,7 @@ def _check_key(name: str, key: str) -> None:
         raise UsageError(f"{key} cannot be used: it {purpose}. Give {name} another key.")
 
 
-def _names_of(keys: str) -> Iterator[str]:
+def names_of(keys: str) -> Iterator[str]:
     """Yields the names of keys that are separated by commas."""
     stripped = (key.strip() for key in keys.split(","))
     return (key_name(key) for key in stripped if key)

@@ -18,7 +18,8 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.results import MOST_VALUES, NAME_PATTERN
 from tfckpt_tui.formats.checkpoint_columns import COLUMNS
 
-_NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
+NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
+"""What an action can be called."""
 _PLACEHOLDER = re.compile(r"\{\{(?P<literal>\w+)\}\}|\{(?P<name>\w+)\}")
 
 _EXAMPLE = 'such as command = "python eval.py {path}"'
@@ -120,7 +121,7 @@ def check_actions(actions: Mapping[str, ActionSection], taken: Collection[str]) 
 
 
 def _check(name: str, action: ActionSection, taken: Collection[str]) -> None:
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise UsageError("a name has small letters, digits and hyphens, such as evaluate.")
     if name in taken:
         raise UsageError("the app has an action of this name; choose another one.")

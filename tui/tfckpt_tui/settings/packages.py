@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tfckpt_trainer.errors import TfckptError, describe_error
@@ -18,12 +21,31 @@ PAGES: Final = "tfckpt_tui.pages"
 _BroughtT = TypeVar("_BroughtT")
 
 
-def brought_by_packages(group: str) -> dict[str, EntryPoint]:
-    """Returns the entry points of a group by name, in the order of the names."""
-    # Imported here: it takes longer than a command that needs nothing of other packages.
-    from importlib.metadata import entry_points
+@cache
+def brought_by_packages(group: str) -> Mapping[str, EntryPoint]:
+    """Returns the entry points of a group by name, in the order of the names.
 
-    return {entry.name: entry for entry in sorted(entry_points(group=group), key=_name)}
+    Of two with one name, it is the one that Python would import. The metadata of a package that
+    cannot be read is passed over: it may be any package of this machine.
+    """
+    # Imported here: it takes longer than a command that needs nothing of other packages.
+    from importlib.metadata import distributions
+
+    found: dict[str, EntryPoint] = {}
+    for distribution in distributions():
+        entries: list[EntryPoint] = []
+        # A file of others: no UTF-8, a line without `=`, or anything else.
+        with suppress(Exception):
+            entries = [one for one in distribution.entry_points if one.group == group]
+        for entry in entries:
+            found.setdefault(entry.name, entry)
+    return dict(sorted(found.items()))
+
+
+def package_of(entry: EntryPoint) -> str:
+    """Returns the name of the package that brings an entry point."""
+    assert entry.dist is not None
+    return entry.dist.name
 
 
 def load_brought(entry: EntryPoint, kind: type[_BroughtT]) -> _BroughtT:
@@ -32,21 +54,16 @@ def load_brought(entry: EntryPoint, kind: type[_BroughtT]) -> _BroughtT:
     Raises:
         TfckptError: It cannot be imported, or is of another class.
     """
-    package = entry.dist.name if entry.dist is not None else "another package"
+    package = package_of(entry)
     advice = f"Install another release of {package}, or uninstall it: `pip uninstall {package}`."
     try:
         found = entry.load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # Code of others may raise anything when it is imported.
-        why = f"{type(error).__name__}: {describe_error(error)}"
-        raise TfckptError(
-            f"{entry.name} of {package} cannot be imported: {why}. {advice}"
-        ) from error
+        what = describe_error(error) if isinstance(error, Exception) else str(error)
+        why = f"cannot be imported: {type(error).__name__}: {what.rstrip('.')}"
+        raise TfckptError(f"{entry.name} of {package} {why}. {advice}") from error
     if not isinstance(found, kind):
-        what = f"{type(found).__name__}; expected a {kind.__name__}"
-        raise TfckptError(f"{entry.name} of {package} is a {what}. {advice}")
+        what = f"{type(found).__name__}; expected {kind.__name__}"
+        raise TfckptError(f"{entry.name} of {package} is {what}. {advice}")
     return found
-
-
-def _name(entry: EntryPoint) -> str:
-    return entry.name

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 
 import msgspec
 from msgspec.structs import replace
 
-from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.errors import TfckptError, UsageError
 from tfckpt_tui.app.actions.action import AppAction
-from tfckpt_tui.settings.keys import RESERVED_KEYS
-from tfckpt_tui.settings.packages import PAGES, brought_by_packages, load_brought
+from tfckpt_tui.settings.keys import check_key, names_of
+from tfckpt_tui.settings.own_actions import NAME
+from tfckpt_tui.settings.packages import PAGES, brought_by_packages, load_brought, package_of
 
 
 class PackageActions(msgspec.Struct, frozen=True):
@@ -25,35 +26,56 @@ class PackageActions(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
 
 
-def actions_of_packages(names: Iterable[str], keys: Iterable[str]) -> PackageActions:
+def actions_of_packages(
+    others: Iterable[AppAction], configured: Mapping[str, str]
+) -> PackageActions:
     """Imports the actions that other packages bring.
 
-    One whose key is taken is in the palette alone.
+    One has the key that the user configured, or else its own. If that is taken, the palette alone
+    has it.
 
     Args:
-        names: The names of all other actions.
-        keys: Their keys.
+        others: All other actions.
+        configured: The section `[keys]` of the configuration, which was checked.
     """
-    taken_names, taken_keys = set(names), {*RESERVED_KEYS, *keys}
+    others = tuple(others)
+    names = {action.name for action in others}
+    keys = [configured.get(action.name, action.key) for action in others]
+    taken = {key for each in (*keys, *configured.values()) for key in names_of(each)}
     actions: list[AppAction] = []
     problems: list[str] = []
     for entry in brought_by_packages(PAGES).values():
+        named = f"{entry.name} of {package_of(entry)}"
+        if entry.name in names or not NAME.fullmatch(entry.name):
+            why = "an action has that name" if entry.name in names else "that is no name"
+            problems.append(f"{named} is left out: {why}.")
+            continue
         try:
             action = replace(load_brought(entry, AppAction), name=entry.name)
         except TfckptError as error:
             problems.append(str(error))
             continue
-        if action.name in taken_names:
-            problems.append(
-                f"{action.name} of another package is left out: an action has that name."
-            )
-            continue
-        if action.key in taken_keys:
-            problems.append(
-                f"The key {action.key} of {action.name} is taken. The palette has {action.name}."
-            )
-            action = replace(action, key="")
-        taken_names.add(action.name)
-        taken_keys.add(action.key)
+        if action.name in configured:
+            action = replace(action, key=configured[action.name])
+        else:
+            wanted = list(names_of(action.key))
+            problem = _why_not(action.name, wanted, taken)
+            if problem:
+                advice = f'Give it one in [keys] of the configuration: `{action.name} = "f8"`.'
+                problems.append(f"{named} has no key: {problem} {advice}")
+            action = replace(action, key="" if problem else ",".join(wanted))
+        taken |= set(names_of(action.key))
         actions.append(action)
     return PackageActions(tuple(actions), tuple(problems))
+
+
+def _why_not(name: str, keys: Iterable[str], taken: Container[str]) -> str:
+    """Returns why an action cannot have its keys, as a sentence; empty if it can."""
+    for key in keys:
+        if key in taken:
+            return f"{key} is taken."
+        try:
+            check_key(name, key)
+        except UsageError as error:
+            return str(error)
+    return ""
