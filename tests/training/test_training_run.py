@@ -167,25 +167,40 @@ def test_a_directory_that_was_moved_away_is_described_anew(make_run):
     assert any("was moved or deleted while" in entry.message for entry in read_entries(run))
 
 
-def test_nothing_is_saved_into_the_directory_of_another_run(make_run, tmp_path):
-    """Its checkpoints of these names would be taken for those of this one."""
+@pytest.mark.parametrize("is_moved", [True, False])
+def test_nothing_is_saved_into_the_directory_of_another_run(make_run, tmp_path, is_moved):
+    """Its checkpoints of these names would be taken for those of this one.
+
+    A directory that was deleted and made again may have the same inode.
+    """
     other = make_run(tmp_path / "other", save_every_steps=1, total_steps=6)
     for _ in other:
         pass
     own = make_run(tmp_path / "run", save_every_steps=1, total_steps=6)
-    place, foreign = tmp_path / "run", tmp_path / "other"
+    place, foreign, aside = (tmp_path / name for name in ("run", "other", "aside"))
+
+    def exchange():
+        pairs = [(place, aside), (foreign, place), (aside, foreign)]
+        for old, new in pairs if is_moved else []:
+            old.rename(new)
+        for path in [] if is_moved else sorted(foreign.iterdir()):
+            path.rename(aside / path.name)
+        for old, new in [] if is_moved else [(place, foreign), (aside, place)]:
+            for path in sorted(old.iterdir()):
+                path.rename(new / path.name)
+
+    if not is_moved:
+        aside.mkdir()
     before = {path.name: path.read_bytes() for path in foreign.glob("ckpt-*")}
     for step in own:
-        if step == 2:
-            place.rename(tmp_path / "moved")
-            foreign.rename(place)
-        if step == 4:
-            place.rename(foreign)
-            (tmp_path / "moved").rename(place)
+        if step in (2, 4):
+            exchange()
     assert {path.stem for path in place.glob("*.index")} == {f"ckpt-{n}" for n in (1, 2, 5, 6)}
     assert {path.name: path.read_bytes() for path in foreign.glob("ckpt-*")} == before
     told = [entry.message for entry in read_entries(RunDirectory(foreign))]
     assert sum("is the directory of another run now" in message for message in told) == 2
+    infos = [load(RunDirectory(root).run_file, RunInfo) for root in (place, foreign)]
+    assert infos[0].id != infos[1].id
 
 
 def test_a_restart_remembers_since_when_a_metric_is_not_finite(make_run):

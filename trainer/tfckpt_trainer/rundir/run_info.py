@@ -17,21 +17,25 @@ from tfckpt_trainer.rundir.storage.documents import load_if_exists, runs_trainin
 from tfckpt_trainer.rundir.storage.files import move_aside
 
 
-def update_run_info(run: RunDirectory, **fields: Any) -> None:
-    """Writes `run.json` with new values of some fields.
+def update_run_info(run: RunDirectory, run_id: str = "", **fields: Any) -> RunInfo:
+    """Writes `run.json` with new values of some fields, and returns it.
 
     A process that runs the training moves a damaged one aside, and begins anew.
 
     Args:
         run: The run directory.
+        run_id: The ID of the run, if it is known. Nothing is written if another run is there.
         **fields: Fields of `RunInfo` to set.
 
     Raises:
         DamagedFileError: The file is damaged, and this process does not run the training.
         OSError: The disk refuses.
     """
-    info = _load(run) or RunInfo(id=uuid.uuid4().hex[:12], created_at=time.time())
-    store(run.run_file, msgspec.structs.replace(info, **fields))
+    info = _load(run) or RunInfo(id=run_id or uuid.uuid4().hex[:12], created_at=time.time())
+    if run_id in {"", info.id}:
+        info = msgspec.structs.replace(info, **fields)
+        store(run.run_file, info)
+    return info
 
 
 def _load(run: RunDirectory) -> RunInfo | None:

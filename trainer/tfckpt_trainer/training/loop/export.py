@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import traceback
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -88,6 +89,8 @@ def run_export(
         else:
             report = _check(place.parent, request, model)
     except _FAILURES as error:
+        # The message of a launch names the log.
+        traceback.print_exc()
         report = ExportResult(problem=describe_failure(error), disk_full=_says_disk_full(error))
         # On a full disk, its parts have the room that the report needs.
         remove_temporary(place.parent / request.file_name)

@@ -61,7 +61,7 @@ class RunOwnership:
             self._event_log.note(EventKind.NOTE, removed)
         if not was_launched():
             info["code"] = read_code_version(code_directory(sys.argv[:1], Path.cwd()))
-        update_run_info(self._run, **info)
+        self._event_log.run_id = update_run_info(self._run, **info).id
         _store_command(self._run)
         keep_reserve(self._run)
 

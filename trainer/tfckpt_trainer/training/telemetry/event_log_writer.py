@@ -17,6 +17,7 @@ from tfckpt_trainer.rundir.event_log import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandState
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
+from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.run_info import update_run_info
 from tfckpt_trainer.rundir.storage.files import NotFlushedError
 
@@ -35,6 +36,7 @@ class EventLogWriter:
 
     Attributes:
         is_chief: Whether this worker is the chief. Other workers write nothing.
+        run_id: The ID of the run; empty until it is known.
         trouble: Description of a flush error of the last event; empty if there was none.
     """
 
@@ -66,7 +68,13 @@ class EventLogWriter:
         self._hangs = self._closing = False
         self._refused: Exception | None = None
         self._thread: threading.Thread | None = None
+        self.run_id = ""
         self.trouble = ""
+
+    def is_of_other_run(self, run: RunDirectory, info: RunInfo) -> bool:
+        """Whether a description in the directory of this run is that of another run."""
+        is_here = run.root == self._run.root
+        return is_here and bool(self.run_id) and info.id != self.run_id
 
     def note(self, kind: EventKind, message: str, **fields: Any) -> None:
         """Appends an event to the event log."""
@@ -105,7 +113,7 @@ class EventLogWriter:
 
     def update_info(self, **fields: Any) -> None:
         """Writes new values of some fields of `run.json`, now or once the disk allows it."""
-        self.later(self._run.run_file, lambda: update_run_info(self._run, **fields))
+        self.later(self._run.run_file, lambda: update_run_info(self._run, self.run_id, **fields))
 
     def retry(self) -> None:
         """Repeats failed writes.

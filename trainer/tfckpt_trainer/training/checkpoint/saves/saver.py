@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import time
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -87,7 +85,6 @@ class Saver:
         self._part = WorkerPart(run, group, state, self._sharded)
         self._noted_problems: set[str] = set()
         self._info: RunInfo | None = None
-        self._place: tuple[int, int] | None = None
 
     @property
     def has_disk_space(self) -> bool:
@@ -198,26 +195,20 @@ class Saver:
                 f"{self._run.root} was moved or deleted while the run trained. It was created "
                 "anew: checkpoints saved before are not in it.",
             )
-        self._place = self._place_now()
 
     def _require_same_run(self) -> None:
         """Refuses to save if the directory of another run took the place of this one."""
-        info, place = None, self._place_now()
-        with suppress(DamagedFileError):
+        try:
             info = load_if_exists(self._run.run_file, RunInfo)
-        if self._info is None:
-            self._info, self._place = info, place
-        # A damaged description that was written anew has another ID too.
-        elif info is not None and info.id != self._info.id and place != self._place:
+        except DamagedFileError:
+            return
+        if info is not None and self._event_log.is_of_other_run(self._run, info):
             root = self._run.root
             raise RefusedError(
                 f"{root} is the directory of another run now: this one was moved while it trained. "
                 f"Nothing was saved. Move {root} away, and the directory of this run back."
             )
-
-    def _place_now(self) -> tuple[int, int]:
-        facts = os.stat(self._run.root)
-        return facts.st_dev, facts.st_ino
+        self._info = info
 
     def _check(self, record: CheckpointRecord, found: FoundState) -> SaveOutcome | None:
         """Returns the outcome if the checkpoint exists or cannot be saved."""
