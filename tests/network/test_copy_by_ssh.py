@@ -422,15 +422,19 @@ def test_a_damaged_copy_is_not_taken_for_one_that_is_there(tool, host, run, plac
     assert tool("copy", run, "100", f"far:{place}").code == 0
 
 
-def test_a_checkpoint_that_changes_while_it_is_sent_is_not_copied(
-    tool, host, run, place, monkeypatch
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_a_checkpoint_that_changes_while_it_is_copied_is_refused(
+    tool, host, run, place, is_sent, monkeypatch
 ):
     send = SshDestination.send
 
     def change_and_send(self, files, on_sent):
+        if is_sent:
+            send(self, files, on_sent)
         data = run / "ckpt-100.data-00000-of-00002"
         data.write_bytes(bytes(reversed(data.read_bytes())))
-        send(self, files, on_sent)
+        if not is_sent:
+            send(self, files, on_sent)
 
     monkeypatch.setattr(SshDestination, "send", change_and_send)
     said = tool("copy", run, "100", f"far:{place}")

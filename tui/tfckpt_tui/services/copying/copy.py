@@ -209,11 +209,14 @@ def _send(destination: Destination, part: Part, on_progress: Progress) -> None:
 def _verify(destination: Destination, part: Part) -> None:
     """Reads what was sent back at the destination, and compares it with the source."""
     wrong = _unequal(destination, part, part.missing)
+    if wrong:
+        _require_unchanged(destination, part)
     if wrong and all(file.name in part.arrived for file in wrong):
         # What an earlier copy left was of another checkpoint, or was damaged.
         destination.send(part.placed(wrong), lambda sent: None)
         wrong = _unequal(destination, part, wrong)
     if wrong:
+        _require_unchanged(destination, part)
         raise TfckptError(
             f"{wrong[0].name} differs from the source after it was copied to "
             f"{destination.label}, so it was deleted there. Check the disk there, and copy again."

@@ -188,7 +188,7 @@ class SshConnection:
                 f"{host} did not get all data. See whether the connection is stable"
             )
         if status == EXISTS:
-            return RefusedError(f"On {host}, {message}.")
+            return RefusedError(f"On {host}, {message}. Move it away, or copy elsewhere.")
         return TfckptError(
             f"{host} answers: {message or f'exit status {status}'}. Check the path and its "
             f"permissions with `ssh {host}`."
