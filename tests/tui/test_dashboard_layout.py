@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import starmap
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,12 +49,16 @@ def cells_of(region):
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 3, 4, 8])
-@pytest.mark.parametrize("size", [Size(80, 24), Size(120, 40), Size(100, 30)])
-def test_what_a_command_says_hides_no_pane(size, workers):
+@pytest.mark.parametrize("charts", [2, 3, 4])
+@pytest.mark.parametrize(
+    "size", starmap(Size, [(80, 24), (120, 40), (100, 30), (200, 30), (200, 35), (200, 46)])
+)
+def test_what_a_command_says_hides_no_pane(size, workers, charts):
     """It came in two lines, and charts went and came back."""
-    without = arrange(size, workers, 0).keys()
+    without = arrange(size, workers, 0, charts=charts).keys()
     for lines in (1, 2):
-        assert arrange(size, workers, lines).keys() == without | {"progress"}
+        shown = arrange(size, workers, lines, charts=charts).keys()
+        assert shown == without | {"progress"}
 
 
 @pytest.mark.parametrize(

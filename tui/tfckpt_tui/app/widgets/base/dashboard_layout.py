@@ -21,10 +21,10 @@ LEFT = 120
 """Least width of the left column: the lists in it show what they show on a screen of it."""
 
 _CARD_SHARE = 0.6
-"""Part of a screen that the failure card takes beside the chart of the loss."""
+"""Part of a screen that the failure card takes beside the first chart."""
 
 _CARD_BESIDE = 120
-"""Least width of a screen with the chart of the loss beside the failure card."""
+"""Least width of a screen with the first chart beside the failure card."""
 
 _LEAST_CARD = 4
 
@@ -80,7 +80,7 @@ def arrange(
     failure: int = 0,
     charts: int = 2,
 ) -> dict[str, Region]:
-    """Returns the region of each visible pane, by its id; that of a chart is its number.
+    """Returns the region of each visible pane, by its id; that of a chart is `chart_id`.
 
     Args:
         size: Size of the terminal.
@@ -110,6 +110,8 @@ def arrange(
     if files_only:
         places["history"] = body
     elif width >= WIDE and not is_short(size):
+        # Without the lines of progress: charts do not come and go.
+        charts = min(charts, _most_stacked(height - header - _KEYS_HEIGHT))
         places |= _two_columns(body, workers, failure, charts)
     elif failure:
         places |= _with_card(size, body, workers, checkpoints, failure)
@@ -174,6 +176,12 @@ def _stacked(column: Region, charts: int) -> dict[str, Region]:
     return places
 
 
+def _most_stacked(height: int) -> int:
+    """Returns how many charts have room below each other, one at least."""
+    room = height * (_FIRST_CHART + _FURTHER_CHART) // 100 / _LEAST_CHART.height
+    return max(1, 1 + int(room - _FIRST_CHART / _FURTHER_CHART))
+
+
 def _is_too_low(history: int, progress: int) -> bool:
     return history + progress < _LEAST_HISTORY or history < _LEAST_BESIDE_PROGRESS
 
@@ -225,7 +233,7 @@ def _two_columns(body: Region, workers: int, failure: int, charts: int) -> dict[
         upper = {chart_id(0): Region(x + left, y, right, height * _FURTHER_CHART // 100)}
     else:
         column = Region(x + left, y, right, height * (_FIRST_CHART + _FURTHER_CHART) // 100)
-        upper = _stacked(column, min(charts, column.height // _LEAST_CHART.height))
+        upper = _stacked(column, charts)
     events = max(chart.bottom for chart in upper.values()) + card
     places = {
         **upper,
