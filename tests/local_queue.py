@@ -30,7 +30,7 @@ class LocalQueue:
     def submit(self, run: RunDirectory, options: LaunchOptions, by: str = "") -> BatchJob:
         """Submits the command of a launch."""
         run.job_script.write_text(f"exec {' '.join(options.command)}\n")
-        job = self.submit_again(run, run.job_script, by)
+        job = self.submit_again(run, run.job_script, by, None)
         store(run.job_file, job)
         return job
 
@@ -38,9 +38,11 @@ class LocalQueue:
         """Whether the last launch left a script."""
         return run.job_script.exists()
 
-    def submit_again(self, run: RunDirectory, script: Path, by: str) -> BatchJob:
+    def submit_again(
+        self, run: RunDirectory, script: Path, by: str, before: BatchJob | None
+    ) -> BatchJob:
         """Puts a script at the end of the queue."""
-        del by
+        del by, before
         report = JobReport(
             id=str(len(self._jobs) + 1),
             name=run.root.name,

@@ -93,7 +93,7 @@ def test_the_record_has_all_files(run):
 def test_of_two_of_one_name_the_second_leaves_the_first_alone(run, monkeypatch):
     place = run.root / "mean_temp"
     # The first one begins after the second has looked.
-    monkeypatch.setattr(derived, "_remove_leftovers", lambda _: make_marked(place))
+    monkeypatch.setattr(derived, "_remove_killed_commands", lambda _: make_marked(place))
     with pytest.raises(RefusedError, match="mean_temp exists; choose another name"):
         add_derived_checkpoint(run, record("mean"), one)
     (mark,) = place.iterdir()

@@ -142,9 +142,11 @@ class TestStateFile:
         assert list(found) == [kind]
         assert effect in found[kind].message
         command = found[kind].message.split("`")[-2]
-        subprocess.run(["/bin/sh", "-c", command], check=True)
-        assert diagnostics(made) == {}
-        assert latest_name(made.root) == "ckpt-1"
+        subprocess.run(["/bin/sh", "-c", command], check=True, stdout=subprocess.DEVNULL)
+        # What is too large is only to be looked at: TensorFlow may read it.
+        is_mended = kind != "state-file-oversized"
+        assert (diagnostics(made) == {}) is is_mended
+        assert not is_mended or latest_name(made.root) == "ckpt-1"
 
     def test_one_that_is_a_link_is_left_to_tensorflow(self, made, tmp_path):
         made.tensorflow("ckpt-1")

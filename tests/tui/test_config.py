@@ -121,7 +121,7 @@ def test_without_a_home_there_is_no_rule(monkeypatch: pytest.MonkeyPatch, place:
         ("[other]\n", "other"),
         ("[app]\npole = 1\n", "Keys of [app] are theme, poll, bell, notify, charts, columns."),
         ("[app]\npoll = 0.01\n", "it must be 0.1 or more"),
-        ("[app]\ncharts = []\n", "charts is []; it must be 1 to 4 different names"),
+        ("[app]\ncharts = []\n", "charts is []; it must be 1 to 4 different names, none empty"),
         ("[app]\ncharts = ['loss', 'loss']\n", "it must be 1 to 4 different names"),
         ("[app]\ncharts = ['loss', '']\n", "it must be 1 to 4 different names"),
         ("[app.columns]\nshard = true\n", "no column `shard`. Columns are step, branch, size"),

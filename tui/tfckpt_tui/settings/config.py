@@ -24,7 +24,7 @@ from tfckpt_tui.settings.keys import check_keys
 from tfckpt_tui.settings.own_actions import ActionSection, check_actions
 
 MOST_CHARTS = 4
-"""Charts on the dashboard; each has its share of one place."""
+"""Charts that the dashboard shows at most."""
 
 _SIZE_LIMIT = 1 << 20
 
@@ -230,7 +230,8 @@ def _check_app(place: Path, config: Config) -> None:
     charts = config.app.charts
     if not 1 <= len(charts) <= MOST_CHARTS or len({*charts, ""}) <= len(charts):
         raise UsageError(
-            f"{place}, [app]: charts is {charts}; it must be 1 to {MOST_CHARTS} different names."
+            f"{place}, [app]: charts is {charts}; it must be 1 to {MOST_CHARTS} different names, "
+            "none empty."
         )
     columns = optional_columns()
     unknown = sorted(config.app.columns.keys() - columns.keys())

@@ -124,7 +124,7 @@ def add_derived_checkpoint(
     name = record.name
     require_free_name(run, name)
     run.require_changeable()
-    _remove_leftovers(run)
+    _remove_killed_commands(run)
     place = parts_directory(run.root, name)
     touch = _touching(place)
     with ExitStack() as clean:
@@ -171,7 +171,7 @@ def _is_writer_gone(run: RunDirectory, place: Path) -> bool:
     return time.time() - newest > quiet_seconds_of(run.root) if gone is None else gone
 
 
-def _remove_leftovers(run: RunDirectory) -> None:
+def _remove_killed_commands(run: RunDirectory) -> None:
     """Removes what killed commands left: of a checkpoint without an index, all."""
     remove_leftovers(run.root)
     for entry in os.listdir(run.root):

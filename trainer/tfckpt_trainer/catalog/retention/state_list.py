@@ -39,7 +39,7 @@ def remove_from_state_file(
         remaining: The other checkpoints, newest first.
 
     Returns:
-        Whether there is no state file that cannot be read.
+        False if a state file is there that cannot be read.
 
     Raises:
         OSError: The state file cannot be written.

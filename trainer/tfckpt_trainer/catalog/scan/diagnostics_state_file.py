@@ -39,7 +39,8 @@ _EFFECTS = {
     "scratch, at step 1",
     StateFileCondition.DIRECTORY: "is a directory; TensorFlow ignores it: a trainer starts from "
     "scratch, at step 1, and its saves fail",
-    StateFileCondition.IRREGULAR: "is no file; a trainer that starts here may wait for it for ever",
+    StateFileCondition.IRREGULAR: "is a pipe, socket or device; a trainer that starts here may "
+    "wait for it for ever",
     StateFileCondition.OVERSIZED: "is larger than 16 MiB, which tfckpt-tui does not read; "
     "TensorFlow may",
     StateFileCondition.MISSING: "is missing; a trainer that looks for the newest checkpoint finds "
@@ -50,7 +51,6 @@ _NO_TEXT = frozenset(
     {
         StateFileCondition.DIRECTORY,
         StateFileCondition.IRREGULAR,
-        StateFileCondition.OVERSIZED,
     }
 )
 
@@ -97,7 +97,11 @@ class StateFileDiagnostics(msgspec.Struct, frozen=True):
             return
         if observed.condition is StateFileCondition.MISSING and newest.packed is not None:
             effect = f"is missing; {_MISSING_BESIDE_RECORDS}"
-        advice = self._advice_to_name(newest)
+        if observed.condition is StateFileCondition.OVERSIZED:
+            # What it names is not known, and may be there.
+            advice = f"Look at it: `head -c 500 {observed.path('checkpoint')}`."
+        else:
+            advice = self._advice_to_name(newest)
         message = f"The state file `checkpoint` {effect}. {advice}"
         yield Diagnostic(f"state-file-{observed.condition}", "warning", "checkpoint", message)
 

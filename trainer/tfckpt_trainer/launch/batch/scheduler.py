@@ -35,8 +35,16 @@ class Scheduler(Protocol):
     def has_launched(self, run: RunDirectory) -> bool:
         """Whether the last launch of a run was a job of it."""
 
-    def submit_again(self, run: RunDirectory, script: Path, by: str) -> BatchJob:
+    def submit_again(
+        self, run: RunDirectory, script: Path, by: str, before: BatchJob | None
+    ) -> BatchJob:
         """Submits a batch script that a launch has left, with the options of that launch.
+
+        Args:
+            run: The run directory.
+            script: The batch script.
+            by: Who asks, for the event log.
+            before: The job of the run before; the new one takes over what was recorded of it.
 
         Returns:
             The record of the job, which is not stored.

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tfckpt_trainer.launch.batch.job_record import read_job_record
 from tfckpt_trainer.launch.batch.jobs import JobAnswer
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.slurm.commands import Runner, run_command
@@ -48,9 +47,11 @@ class Slurm:
         """Whether the last launch of a run was a job of it."""
         return last_slurm_options(run) is not None
 
-    def submit_again(self, run: RunDirectory, script: Path, by: str) -> BatchJob:
+    def submit_again(
+        self, run: RunDirectory, script: Path, by: str, before: BatchJob | None
+    ) -> BatchJob:
         """Submits a batch script that a launch has left, with the options of that launch."""
-        before, asked = read_job_record(run), last_slurm_options(run)
+        asked = last_slurm_options(run)
         job_id, cluster = submit_script(run, script, by, self._runner)
         job = new_job(run, job_id, cluster, asked)
         if before is None:

@@ -208,6 +208,7 @@ def all_settings(
 ) -> list[SettingRow]:
     """Returns all settings; the last ones, charts and keys, can only be changed in the file."""
     app, usual = config.app, AppSection()
+    charts = ", ".join(app.charts)
     polls = tuple(sorted({*_POLLS[1:], app.poll} - {None}, key=lambda poll: poll or 0.0))
     return [
         SettingRow("app", "theme", "colours", themes, theme, theme != usual.theme),
@@ -253,8 +254,8 @@ def all_settings(
             "app",
             "charts",
             "charts of the dashboard",
-            (shown := ", ".join(app.charts),),
-            shown,
+            (charts,),
+            charts,
             app.charts != usual.charts,
         ),
         *(

@@ -128,7 +128,7 @@ def submit_again(
     # Slurm runs what it says, as this user.
     read_bounded(script, written_by=os.geteuid())
     _refuse_active(run, before, scheduler)
-    job = scheduler.submit_again(run, script, through.requester)
+    job = scheduler.submit_again(run, script, through.requester, before)
     current = read_job_record(run)
     if current is None or current.id != job.id:
         # Else the job has started already, and its supervisor has recorded more.

@@ -43,6 +43,9 @@ def key_of_run(run: RunAccount) -> str:
 
 _TEXTS = {column.key: column.shown for column in run_columns.COLUMNS}
 
+_OWN_CELLS = frozenset({"state", "curve", "path"})
+"""Columns whose texts depend on the width, or have an icon."""
+
 _SPECIAL = frozenset({"state", "alerts", "strategy", "host", "path"})
 """Columns whose width depends on their texts, or that stand for each other."""
 
@@ -298,7 +301,7 @@ class RunList(TablePane[RunAccount, RunAccount]):
         losses = row.glance.losses if row.glance is not None else ()
         cells: dict[str, Sequence[Span]] = {}
         for column in run_columns.COLUMNS:
-            if column.cell is not None:
+            if column.cell is not None and column.key not in _OWN_CELLS:
                 style = column.cell.style if column.cell.style != "value" else value
                 cells[column.key] = ((column.shown(row, self._at), style),)
         return {
