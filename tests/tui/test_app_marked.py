@@ -12,6 +12,7 @@ from rundir_factory import RunFactory, two_branches
 from textual.pilot import Pilot
 
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.directory.pins import pinned_names
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_tui.app.widgets.base.marks import Marks
@@ -173,3 +174,21 @@ async def test_numbers_without_room_are_cut_and_not_left_out(ended: RunFactory) 
         await until_shown(pilot, "checkpoints match step>50 step<650")
         (heading,) = [row for row in top(pilot.app).splitlines() if "checkpoints match" in row]
         assert "… ──" in heading
+
+
+async def test_no_key_acts_on_a_neighbour_of_what_was_marked_and_is_gone(ended: RunFactory) -> None:
+    async with opened(ended.run) as pilot:
+        history = pilot.app.screen.query_one(History)
+        mark(pilot, "ckpt-100")
+        history.select("ckpt-500")
+        for path in [*ended.run.root.glob("ckpt-100.*"), ended.run.record("ckpt-100")]:
+            path.unlink()
+        await until_shown(pilot, "5 checkpoints")
+        for key in ("asterisk", "v", "p"):
+            await pilot.press(key)
+            await until_shown(pilot, "The marked checkpoints are gone: esc unmarks.")
+            assert len(pilot.app.screen_stack) == 1
+            pilot.app.clear_notifications()
+        assert not list(ended.run.pins_directory.iterdir())
+        await pilot.press("escape", "asterisk")
+        await until(pilot, lambda: pinned_names(ended.run) == {"ckpt-500"}, "it is pinned")

@@ -197,6 +197,24 @@ def trainers(fleet: dict[str, RunFactory]) -> Iterator[dict[str, AnsweringTraine
         }
 
 
+async def test_no_key_acts_on_a_neighbour_of_a_marked_run_that_is_gone(
+    fleet: dict[str, RunFactory], tmp_path: Path
+) -> None:
+    root = fleet["first"].run.root
+    app = RunsApp(root.parent, Config())
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await until_shown(pilot, "4 runs")
+        app.runs._marks.toggle(next(run for run in app.runs.rows if run.root == root))
+        root.rename(tmp_path / "elsewhere")
+        await until_shown(pilot, "3 runs")
+        await pilot.press("p")
+        await until_shown(pilot, "The marked runs")
+        assert len(app.screen_stack) == 1
+        await pilot.press("escape", "p")
+        await until(pilot, lambda: len(app.screen_stack) == 2, "it is of the selected one")
+        await pilot.press("escape")
+
+
 async def test_marked_runs_are_saved_after_one_question_and_answer_each(
     fleet: dict[str, RunFactory], trainers: dict[str, AnsweringTrainer]
 ) -> None:

@@ -128,7 +128,12 @@ class DashboardScreen(Screen[None]):
         if self._chosen is not None:
             return self._chosen
         history = self.panes.history
-        return Selection(history.selected, tuple(history.marked), history.selected_unsupported)
+        return Selection(
+            history.selected,
+            tuple(history.marked),
+            history.selected_unsupported,
+            history.marks_are_gone,
+        )
 
     @property
     def loaded_snapshot(self) -> RunSnapshot:
@@ -285,7 +290,7 @@ class DashboardScreen(Screen[None]):
             self.run_app.update_progress()
         elif panes.is_filtering or panes.history.filter.tests:
             self._end_filter("")
-        elif panes.history.marked or not self.run_app.from_list:
+        elif panes.history.marked or panes.history.marks_are_gone or not self.run_app.from_list:
             self.unmark_all()
         else:
             self.app.exit(0)

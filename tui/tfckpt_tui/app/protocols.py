@@ -32,16 +32,18 @@ class Selection(msgspec.Struct, frozen=True):
         marked: The marked checkpoints, in the order in which they were marked.
         unsupported: The checkpoint in TensorFlow's V1 format, or the file of another format, under
             the cursor.
+        marks_are_gone: Whether checkpoints were marked, and all of these are gone.
     """
 
     selected: Checkpoint | None = None
     marked: tuple[Checkpoint, ...] = ()
     unsupported: VersionOne | OtherFile | None = None
+    marks_are_gone: bool = False
 
     @property
     def all(self) -> tuple[Checkpoint, ...]:
         """The marked checkpoints, or the selected one if none is marked."""
-        if self.marked or self.selected is None:
+        if self.marked or self.marks_are_gone or self.selected is None:
             return self.marked
         return (self.selected,)
 

@@ -408,7 +408,12 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
     def _may_change(self) -> bool:
         """Whether runs are chosen, and may be changed; otherwise says why not."""
         self.runs.hold_cursor()
-        why = READ_ONLY if self._read_only else "" if self.runs.chosen else "There is no run."
+        none = (
+            "The marked runs are gone: esc unmarks."
+            if self.runs.marks_are_gone
+            else "There is no run."
+        )
+        why = READ_ONLY if self._read_only else "" if self.runs.chosen else none
         if why:
             self.notify(why, title=f"{NOT_NOW}change", severity="warning", markup=False)
         return not why
@@ -503,7 +508,7 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
         if self.progress.has_unread:
             self.progress.dismiss()
             self.update_progress()
-        elif self.runs.marked:
+        elif self.runs.marked or self.runs.marks_are_gone:
             self.runs.unmark()
             self._update_keys()
         else:

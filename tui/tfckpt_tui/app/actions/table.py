@@ -31,10 +31,20 @@ if TYPE_CHECKING:
     from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 
+_MARKS_ARE_GONE = "The marked checkpoints are gone: esc unmarks."
+
+
+def _marks_exist(run: RunSnapshot, selection: Selection) -> Reason:
+    del run
+    return _MARKS_ARE_GONE if selection.marks_are_gone else ""
+
+
 def _can_verify(run: RunSnapshot, selection: Selection) -> Reason:
     # Imports NumPy, which `tfckpt-tui config` does without.
     from tfckpt_tui.services.checkpoints.verify import can_be_verified
 
+    if selection.marks_are_gone:
+        return _MARKS_ARE_GONE
     if not selection.all:
         return _inspectable(run, selection)
     if any(can_be_verified(checkpoint) for checkpoint in selection.all):
@@ -161,6 +171,8 @@ def _inspectable(run: RunSnapshot, selection: Selection) -> Reason:
 
 def selected_or_marked(run: RunSnapshot, selection: Selection) -> Reason:
     """Requires a selected checkpoint, or marked ones."""
+    if selection.marks_are_gone:
+        return _MARKS_ARE_GONE
     return _why_unselected(run, selection, is_made=bool(selection.all))
 
 
@@ -229,7 +241,7 @@ ACTIONS = (
         "to the trash.",
         perform=lambda dashboard: views.run_control(dashboard).prune(),
         command="prune",
-        requires=(_CHECKPOINTS,),
+        requires=(_CHECKPOINTS, _marks_exist),
         changes_run=True,
         applies_to_marked=True,
         in_footer=True,

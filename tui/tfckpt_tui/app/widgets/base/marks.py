@@ -55,6 +55,10 @@ class Marks(Generic[ItemT]):
         self._found = None
         self._marked.clear()
 
+    def are_gone(self, items: tuple[ItemT, ...]) -> bool:
+        """Whether there are marks, and all marked items are gone."""
+        return bool(self._marked) and not self.among(items)
+
     def among(self, items: tuple[ItemT, ...]) -> tuple[ItemT, ...]:
         """Returns the marked ones of `items`; looks them up again only in another tuple."""
         if self._among is not items:

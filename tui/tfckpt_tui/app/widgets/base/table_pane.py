@@ -70,6 +70,11 @@ class TablePane(ListPane[RowT], Generic[RowT, ItemT]):
         """The marked items, in the order of marking."""
         return self._marks.among(self.all_items)
 
+    @property
+    def marks_are_gone(self) -> bool:
+        """Whether all marked items are gone: then nothing is chosen, not even the selected one."""
+        return self._marks.are_gone(self.all_items)
+
     def toggle_mark(self) -> None:
         """Marks or unmarks the selected item, and moves to the next row."""
         item = self.selected_item

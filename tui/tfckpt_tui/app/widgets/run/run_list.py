@@ -140,8 +140,9 @@ class RunList(TablePane[RunAccount, RunAccount]):
     @property
     def chosen(self) -> tuple[RunAccount, ...]:
         """The runs that an action applies to: the marked ones, or else the selected one."""
-        selected = self.selected
-        return self.marked or ((selected,) if selected is not None else ())
+        if self.marked or self.marks_are_gone or self.selected is None:
+            return self.marked
+        return (self.selected,)
 
     @property
     def needle(self) -> str:
