@@ -170,6 +170,7 @@ BROKEN = {
     "'nothing_of_this_name'",
     "raise RuntimeError('too old.')": "cannot be imported: RuntimeError: too old. Install",
     "raise SystemExit('needs more')": "cannot be imported: SystemExit: needs more. Install",
+    "raise type('Odd', (BaseException,), {})('no')": "cannot be imported: Odd: no. Install",
     "command = page = 3": "is int; expected ",
 }
 
@@ -190,6 +191,37 @@ async def test_what_cannot_be_imported_is_told_with_its_package_and_all_else_wor
     async with opened(live.run) as pilot:
         await until_shown(pilot, "gaps of tfckpt-gaps")
         assert "gaps" not in names_of(pilot.app)
+
+
+FAULTY = {
+    "requires=(lambda run, selection: 1 / 0,)": "ZeroDivisionError: division by zero",
+    "perform=lambda dashboard: 1 / 0": "ZeroDivisionError: division by zero",
+    "key=None": "cannot be used: AttributeError: 'NoneType' object has no attribute 'split'",
+    "needed_when=lambda run, selection: 1 / 0": "",
+}
+
+
+@pytest.mark.parametrize("field", FAULTY)
+async def test_a_faulty_page_is_told_and_the_app_goes_on(
+    install: Install, live: RunFactory, field: str
+) -> None:
+    text = (
+        "from tfckpt_tui.app.actions.action import AppAction\n"
+        "fields = dict(name='', key='f9', label='', title='', help='', perform=lambda d: None)\n"
+        f"page = AppAction(**fields | dict({field}))\n"
+    )
+    install(text=text)
+    async with opened(live.run, size=(200, 50)) as pilot:
+        if "cannot" not in FAULTY[field]:
+            await until(pilot, lambda: "gaps" in names_of(pilot.app), "it was imported")
+            await pilot.press("f9")
+        if FAULTY[field]:
+            await until_shown(pilot, "gaps of tfckpt-gaps ")
+            told = {note.message for note in pilot.app._notifications}
+            assert any(FAULTY[field] in message for message in told)
+        await pilot.press("question_mark")
+        await until_shown(pilot, "Free disk space by a retention policy")
+        await pilot.press("escape")
 
 
 def test_no_package_replaces_a_command(install: Install, tool: Tool, ended: RunFactory) -> None:

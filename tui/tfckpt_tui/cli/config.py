@@ -83,7 +83,8 @@ def _settings(configuration: Config) -> list[Setting]:
     settings += [
         _setting("app.columns", *column, True) for column in configuration.app.columns.items()
     ]
-    for name, key in DEFAULT_KEYS.items():
+    # The configuration may name keys of actions that other packages bring.
+    for name, key in {**dict.fromkeys(configuration.keys, ""), **DEFAULT_KEYS}.items():
         own = configuration.keys.get(name)
         settings.append(_setting("keys", name, key if own is None else own, own is not None))
     for name, action in configuration.actions.items():

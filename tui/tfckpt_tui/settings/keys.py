@@ -196,7 +196,10 @@ def check_keys(keys: Mapping[str, str], default_keys: Mapping[str, str]) -> None
     unknown = sorted(more - of_packages)
     if unknown:
         actions = ", ".join(default_keys)
-        raise UsageError(f"{unknown[0]!r} is not an action. Actions are {actions}.")
+        raise UsageError(
+            f"{unknown[0]!r} is not an action, and no installed package brings it. Actions are "
+            f"{actions}."
+        )
     owners: dict[str, str] = {}
     for name, default in {**default_keys, **dict.fromkeys(of_packages, "")}.items():
         wanted = keys.get(name, default)

@@ -58,7 +58,9 @@ def load_brought(entry: EntryPoint, kind: type[_BroughtT]) -> _BroughtT:
     advice = f"Install another release of {package}, or uninstall it: `pip uninstall {package}`."
     try:
         found = entry.load()
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         # Code of others may raise anything when it is imported.
         what = describe_error(error) if isinstance(error, Exception) else str(error)
         why = f"cannot be imported: {type(error).__name__}: {what.rstrip('.')}"

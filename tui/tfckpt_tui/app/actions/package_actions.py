@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
-from tfckpt_trainer.errors import TfckptError, UsageError
-from tfckpt_tui.app.actions.action import AppAction
+from tfckpt_trainer.errors import TfckptError, UsageError, describe_error
+from tfckpt_tui.app.actions.action import AppAction, Reason, Requirement
 from tfckpt_tui.settings.keys import check_key, names_of
 from tfckpt_tui.settings.own_actions import NAME
 from tfckpt_tui.settings.packages import PAGES, brought_by_packages, load_brought, package_of
+
+if TYPE_CHECKING:
+    from tfckpt_tui.app.protocols import Dashboard, Selection
+    from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 
 class PackageActions(msgspec.Struct, frozen=True):
@@ -51,22 +56,65 @@ def actions_of_packages(
             problems.append(f"{named} is left out: {why}.")
             continue
         try:
-            action = replace(load_brought(entry, AppAction), name=entry.name)
+            action, problem = _with_key(
+                load_brought(entry, AppAction), entry.name, configured, taken
+            )
+            action = _guarded(action, named)
         except TfckptError as error:
             problems.append(str(error))
             continue
-        if action.name in configured:
-            action = replace(action, key=configured[action.name])
-        else:
-            wanted = list(names_of(action.key))
-            problem = _why_not(action.name, wanted, taken)
-            if problem:
-                advice = f'Give it one in [keys] of the configuration: `{action.name} = "f8"`.'
-                problems.append(f"{named} has no key: {problem} {advice}")
-            action = replace(action, key="" if problem else ",".join(wanted))
+        except Exception as error:
+            # An attribute of another type.
+            problems.append(f"{named} cannot be used: {_in_words(error)}.")
+            continue
+        if problem:
+            advice = f'Give it one in [keys] of the configuration: `{action.name} = "f8"`.'
+            problems.append(f"{named} has no key: {problem} {advice}")
         taken |= set(names_of(action.key))
         actions.append(action)
     return PackageActions(tuple(actions), tuple(problems))
+
+
+def _with_key(
+    action: AppAction, name: str, configured: Mapping[str, str], taken: Container[str]
+) -> tuple[AppAction, str]:
+    """Returns an action with its name and keys, and why it has none as a sentence."""
+    if name in configured:
+        return replace(action, name=name, key=configured[name]), ""
+    keys = list(names_of(action.key))
+    problem = _why_not(name, keys, taken)
+    return replace(action, name=name, key="" if problem else ",".join(keys)), problem
+
+
+def _guarded(action: AppAction, named: str) -> AppAction:
+    """Returns an action whose functions may raise anything: it is told, and the app goes on."""
+
+    def require(requirement: Requirement) -> Requirement:
+        def why_not(run: RunSnapshot, selection: Selection) -> Reason:
+            try:
+                return requirement(run, selection)
+            except Exception as error:
+                return f"{named} failed: {_in_words(error)}."
+
+        return why_not
+
+    def perform(dashboard: Dashboard) -> None:
+        try:
+            action.perform(dashboard)
+        except Exception as error:
+            dashboard.tell(f"{named} failed: {_in_words(error)}.")
+
+    return replace(
+        action,
+        perform=perform,
+        requires=tuple(require(requirement) for requirement in action.requires),
+        needed_when=None,
+        other_label=None,
+    )
+
+
+def _in_words(error: Exception) -> str:
+    return f"{type(error).__name__}: {describe_error(error).rstrip('.')}"
 
 
 def _why_not(name: str, keys: Iterable[str], taken: Container[str]) -> str:
