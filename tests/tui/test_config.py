@@ -35,6 +35,7 @@ from tfckpt_tui.settings.config import (
     config_path,
     default_policy,
     read_config,
+    write_settings,
 )
 from tfckpt_tui.settings.keys import NAMED_KEYS, SAME_AS, check_keys, is_key, key_name
 
@@ -127,7 +128,7 @@ def test_without_a_home_there_is_no_rule(monkeypatch: pytest.MonkeyPatch, place:
         ("[app.columns]\nshard = true\n", "no column `shard`. Columns are step, branch, size"),
         ("[app]\nbell = ['earthquake']\n", "earthquake"),
         ("[app]\nnotify = 'osc8'\n", "osc8"),
-        ("[keys]\nsleep = 'f9'\n", "'sleep' is not an action. Actions are save, restore"),
+        ("[keys]\nsleep = 'f9'\n", "'sleep' is not an action, and no installed package brings it."),
         ("[keys]\nsave = 'r'\n", "r is the key of both save and restore"),
         ("[keys]\nsave = '/'\n", "slash is the key of both save and filter"),
         ("[keys]\nsave = ','\n", "Write comma for a comma."),
@@ -445,3 +446,11 @@ def test_a_theme_without_sense_says_what_would_make_some(
     said = tool("config")
     assert said.code == 2
     assert str(error.value) in said.words
+
+
+def test_a_change_keeps_the_ends_of_lines(tmp_path: Path) -> None:
+    place = tmp_path / "config.toml"
+    before = b'# mine\r\n[app]\r\ntheme = "tfckpt-dark" # x\r\n\r\n[retention]\r\nkeep_last = 3\r\n'
+    place.write_bytes(before)
+    write_settings("app", {"theme": "tfckpt-light"}, DEFAULT_KEYS, place)
+    assert place.read_bytes() == before.replace(b"tfckpt-dark", b"tfckpt-light")

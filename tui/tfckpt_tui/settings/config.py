@@ -228,7 +228,7 @@ def _check_app(place: Path, config: Config) -> None:
     if config.app.poll is not None and not config.app.poll >= 0.1:
         raise UsageError(f"{place}, [app]: poll is {config.app.poll}; it must be 0.1 or more.")
     charts = config.app.charts
-    if not 1 <= len(charts) <= MOST_CHARTS or len({*charts, ""}) <= len(charts):
+    if not 1 <= len(charts) <= MOST_CHARTS or len({*map(str.strip, charts), ""}) <= len(charts):
         raise UsageError(
             f"{place}, [app]: charts is {charts}; it must be 1 to {MOST_CHARTS} different names, "
             "none empty."
@@ -287,7 +287,8 @@ def write_settings(
     if place is None:
         raise UsageError(NO_HOME)
     read_config(default_keys, place if place.exists() else None)
-    before = place.read_text(encoding="utf-8") if place.exists() else ""
+    # Not as a text: its line ends stay.
+    before = place.read_bytes().decode() if place.exists() else ""
     document = tomlkit.parse(before)
     if section not in document:
         document[section] = tomlkit.table()
