@@ -14,7 +14,7 @@ UNANSWERED = "unanswered"
 
 
 def look_again(run: RunDirectory) -> Advice:
-    """Returns what to do about a submission that Slurm did not answer."""
+    """Returns what to do about a submission that the scheduler did not answer."""
     launch = command_or_key("launch", "launch", run.root)
     return Advice.of(
         "Launch the run again: this looks for the job first.",
