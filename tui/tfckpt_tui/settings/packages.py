@@ -48,6 +48,12 @@ def package_of(entry: EntryPoint) -> str:
     return entry.dist.name
 
 
+def in_words(error: BaseException) -> str:
+    """Returns the type and the message of an error in code of a package, without a period."""
+    what = describe_error(error) if isinstance(error, Exception) else str(error)
+    return f"{type(error).__name__}: {what.rstrip('.')}"
+
+
 def load_brought(entry: EntryPoint, kind: type[_BroughtT]) -> _BroughtT:
     """Imports what an entry point names.
 
@@ -62,8 +68,7 @@ def load_brought(entry: EntryPoint, kind: type[_BroughtT]) -> _BroughtT:
         raise
     except BaseException as error:
         # Code of others may raise anything when it is imported.
-        what = describe_error(error) if isinstance(error, Exception) else str(error)
-        why = f"cannot be imported: {type(error).__name__}: {what.rstrip('.')}"
+        why = f"cannot be imported: {in_words(error)}"
         raise TfckptError(f"{entry.name} of {package} {why}. {advice}") from error
     if not isinstance(found, kind):
         what = f"{type(found).__name__}; expected {kind.__name__}"

@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from tfckpt_trainer.errors import TfckptError, UsageError, describe_error
+from tfckpt_trainer.errors import TfckptError, UsageError
 from tfckpt_tui.app.actions.action import AppAction, Reason, Requirement
 from tfckpt_tui.settings.keys import check_key, names_of
 from tfckpt_tui.settings.own_actions import NAME
-from tfckpt_tui.settings.packages import PAGES, brought_by_packages, load_brought, package_of
+from tfckpt_tui.settings.packages import (
+    PAGES,
+    brought_by_packages,
+    in_words,
+    load_brought,
+    package_of,
+)
 
 if TYPE_CHECKING:
     from tfckpt_tui.app.protocols import Dashboard, Selection
@@ -65,7 +71,7 @@ def actions_of_packages(
             continue
         except Exception as error:
             # An attribute of another type.
-            problems.append(f"{named} cannot be used: {_in_words(error)}.")
+            problems.append(f"{named} cannot be used: {in_words(error)}.")
             continue
         if problem:
             advice = f'Give it one in [keys] of the configuration: `{action.name} = "f8"`.'
@@ -94,7 +100,7 @@ def _guarded(action: AppAction, named: str) -> AppAction:
             try:
                 return requirement(run, selection)
             except Exception as error:
-                return f"{named} failed: {_in_words(error)}."
+                return f"{named} failed: {in_words(error)}."
 
         return why_not
 
@@ -102,7 +108,7 @@ def _guarded(action: AppAction, named: str) -> AppAction:
         try:
             action.perform(dashboard)
         except Exception as error:
-            dashboard.tell(f"{named} failed: {_in_words(error)}.")
+            dashboard.tell(f"{named} failed: {in_words(error)}.")
 
     return replace(
         action,
@@ -111,10 +117,6 @@ def _guarded(action: AppAction, named: str) -> AppAction:
         needed_when=None,
         other_label=None,
     )
-
-
-def _in_words(error: Exception) -> str:
-    return f"{type(error).__name__}: {describe_error(error).rstrip('.')}"
 
 
 def _why_not(name: str, keys: Iterable[str], taken: Container[str]) -> str:

@@ -31,20 +31,15 @@ if TYPE_CHECKING:
     from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 
-_MARKS_ARE_GONE = "The marked checkpoints are gone: esc unmarks."
-
-
 def _marks_exist(run: RunSnapshot, selection: Selection) -> Reason:
     del run
-    return _MARKS_ARE_GONE if selection.marks_are_gone else ""
+    return "The marked checkpoints are gone: esc unmarks." if selection.marks_are_gone else ""
 
 
 def _can_verify(run: RunSnapshot, selection: Selection) -> Reason:
     # Imports NumPy, which `tfckpt-tui config` does without.
     from tfckpt_tui.services.checkpoints.verify import can_be_verified
 
-    if selection.marks_are_gone:
-        return _MARKS_ARE_GONE
     if not selection.all:
         return _inspectable(run, selection)
     if any(can_be_verified(checkpoint) for checkpoint in selection.all):
@@ -171,9 +166,9 @@ def _inspectable(run: RunSnapshot, selection: Selection) -> Reason:
 
 def selected_or_marked(run: RunSnapshot, selection: Selection) -> Reason:
     """Requires a selected checkpoint, or marked ones."""
-    if selection.marks_are_gone:
-        return _MARKS_ARE_GONE
-    return _why_unselected(run, selection, is_made=bool(selection.all))
+    return _marks_exist(run, selection) or _why_unselected(
+        run, selection, is_made=bool(selection.all)
+    )
 
 
 def _shown(run: RunSnapshot, selection: Selection) -> Reason:
@@ -298,7 +293,7 @@ ACTIONS = (
         "automatically. Opens a Keras or safetensors file to verify it.",
         perform=lambda dashboard: dashboard.verify(),
         command="verify",
-        requires=(_can_verify,),
+        requires=(_marks_exist, _can_verify),
         applies_to_marked=True,
         in_footer=True,
     ),
