@@ -33,6 +33,8 @@ MOST_FILLED = 1 << 30
 
 UNMOUNT_SECONDS = 10.0
 
+_MOST_RESTS = 16
+
 _XFS_GOING_DOWN = 0x8004587D
 _XFS_MEGABYTES = 320
 _WITHOUT_LOG = 2
@@ -157,6 +159,13 @@ def fill(root: Path, *, leave: int = 0) -> Path:
                     while file.write(b"\xa5" * size) == size:
                         pass
             os.fsync(file.fileno())
+        # The last block of an ext4: a long file would need a second one, to note where it is.
+        for number in range(_MOST_RESTS):
+            if is_full(root):
+                break
+            with suppress(OSError), open(root / f"{FILLER}-{number}", "ab", buffering=0) as rest:
+                rest.write(b"\xa5")
+                os.fsync(rest.fileno())
         if leave:
             file.truncate(max(0, os.fstat(file.fileno()).st_size - leave))
             os.fsync(file.fileno())
@@ -164,11 +173,11 @@ def fill(root: Path, *, leave: int = 0) -> Path:
 
 
 def is_full(root: Path) -> bool:
-    """Returns whether no file of one block can be written below `root`."""
+    """Returns whether no file of one byte can be written below `root`."""
     probe = root / "probe"
     try:
         with open(probe, "wb", buffering=0) as file:
-            return file.write(b"1" * 4096) < 4096
+            return file.write(b"1") < 1
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
