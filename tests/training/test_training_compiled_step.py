@@ -120,3 +120,42 @@ def test_a_graph_can_call_it():
     traced = Traced()
     outer = tf.function(lambda: (traced.step(tf.ones((2,))), traced.step(tf.ones((2,)))))
     assert [int(total) for total in outer()] == [2, 2]
+
+
+def halved_until_small(value):
+    while value > 1.0:
+        value = value / 2.0
+    return value
+
+
+@pytest.mark.parametrize("devices", [[], ["CPU:0"]], ids=["one device", "a thread for each"])
+def test_of_a_step_the_functions_of_the_script_are_converted_alone(monkeypatch, devices):
+    import tensorflow as tf
+    from tensorflow.python.autograph.impl import api
+
+    from tfckpt_trainer.training.steps.step_functions import StepFlags, StepFunction
+
+    strategy = tf.distribute.MirroredStrategy(devices) if devices else tf.distribute.get_strategy()
+    converted, convert = [], api._convert_actual
+    monkeypatch.setattr(
+        api, "_convert_actual", lambda *words: converted.append(words[0]) or convert(*words)
+    )
+
+    def of_replica(batch):
+        if batch > 0.0:
+            return halved_until_small(batch)
+        return -batch
+
+    def step_for(function):
+        return StepFunction(
+            strategy, function, lambda: StepFlags(False, False), lambda *_: None, lambda: None
+        )
+
+    def untouched(batch):
+        return batch if batch > 0.0 else -batch
+
+    step = step_for(of_replica)
+    assert [step(tf.constant(value))["loss"] for value in (6.0, -6.0, 0.5)] == [0.75, 6.0, 0.5]
+    assert converted == [of_replica, halved_until_small]
+    with pytest.raises(tf.errors.OperatorNotAllowedInGraphError):
+        step_for(tf.autograph.experimental.do_not_convert(untouched))(tf.constant(1.0))

@@ -19,6 +19,7 @@ from tfckpt_trainer.training.steps.step_functions import (
     OnResult,
     ReplicaStep,
     StepFlags,
+    of_script,
     scalars_of,
 )
 
@@ -44,8 +45,8 @@ class ParameterServerStep:
         self._tracing = tracing
         self._names: tuple[str, ...] = ()
         self._variables: list[Any] = []
-        self._compute = tf.function(self._on_worker, reduce_retracing=True)
-        self._update = tf.function(self._apply)
+        self._compute = tf.function(self._on_worker, reduce_retracing=True, autograph=False)
+        self._update = tf.function(self._apply, autograph=False)
 
     def __call__(self, elements: Sequence[Any]) -> dict[str, float]:
         """Runs one step.
@@ -76,7 +77,7 @@ class ParameterServerStep:
 
     def _on_replica(self, element: Any) -> tuple[tf.Tensor, list[tf.Tensor]]:
         with recorded(self._optimizer) as applied:
-            reported = self._replica_step(element)
+            reported = of_script(self._replica_step)(element)
         if len(applied) > 1:
             raise UsageError(
                 f"A step applied gradients {len(applied)} times. With parameter servers, apply "

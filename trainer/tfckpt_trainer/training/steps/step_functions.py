@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Seq
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from tensorflow.python.autograph.core.ag_ctx import ControlStatusCtx, Status
+from tensorflow.python.autograph.impl.api import convert
 from tensorflow.python.eager.polymorphic_function.function_context import make_function_context
 
 from tfckpt_trainer.errors import UsageError
@@ -35,13 +37,14 @@ class CompiledStep:
         """Takes it.
 
         Args:
-            function: The function; nothing is traced yet.
+            function: The function; nothing is traced yet. AutoGraph converts nothing of it but
+                what is `of_script`.
             inline: Whether a graph that calls it holds a copy of its operations.
         """
         # Copies of a large step take long to optimize, and compute no faster.
         attributes = None if inline else {"_noinline": True}
         self._function = tf.function(
-            function, reduce_retracing=True, experimental_attributes=attributes
+            function, reduce_retracing=True, autograph=False, experimental_attributes=attributes
         )
         self._called_with: Any = None
         self._graph: Callable[[Any], Any] | None = None
@@ -123,8 +126,20 @@ class StepFlags(NamedTuple):
     has_data: bool = True
 
 
-# It looks at no value of a tensor. AutoGraph would take a tenth of a second for it.
-@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+def of_script(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Returns a function of the script as AutoGraph converts it, unless it runs eagerly.
+
+    The functions of the library look at no value of a tensor. To convert them too takes a tenth of
+    a second at the start of each worker.
+    """
+    if tf.executing_eagerly():
+        return function
+    # `tf.function` has turned it off for what is around the function.
+    enabled = ControlStatusCtx(Status.ENABLED)
+    converted: Callable[[Any], Any] = convert(recursive=True, conversion_ctx=enabled)(function)
+    return converted
+
+
 def scalars_of(reported: Any) -> dict[str, tf.Tensor]:
     """Returns the metrics that a step returned, as a scalar for each name.
 
@@ -351,7 +366,7 @@ class StepFunction:
         return self._strategy.reduce(tf.distribute.ReduceOp.SUM, packed, axis=None)
 
     def _on_replica(self, batch: Any, flags: tf.Tensor) -> tf.Tensor:
-        metrics = scalars_of(self._replica_step(batch))
+        metrics = scalars_of(of_script(self._replica_step)(batch))
         self._names = tuple(metrics)
         scalars = list(metrics.values())
         if self._left_out is not None:
@@ -402,7 +417,7 @@ def mean_over_replicas(
     names: list[str] = []
 
     def on_replica(batch: Any) -> tf.Tensor:
-        metrics = scalars_of(replica_step(batch))
+        metrics = scalars_of(of_script(replica_step)(batch))
         names[:] = metrics
         return tf.stack(list(metrics.values()))
 
