@@ -101,7 +101,7 @@ def test_with_parameter_servers_the_run_ends_with_the_dataset_of_the_chief(tmp_p
         assert cluster.processes[0].wait(MOST_SECONDS) == 0, cluster.output()
     # Nine batches for two workers.
     assert list(logged(log.with_name("log-0"))) == [1, 2, 3, 4]
-    assert read_entries(RunDirectory(place))[-1].message == "Finished after step 4."
+    assert read_entries(RunDirectory(place))[-1].message == "Finished after step 4: the dataset ended."
 
 
 def test_a_worker_without_any_data_ends_a_loop_with_a_step_of_its_own_before_it_begins(tmp_path):
@@ -111,7 +111,7 @@ def test_a_worker_without_any_data_ends_a_loop_with_a_step_of_its_own_before_it_
     assert told.message == (
         "The dataset of worker 1 has ended after 0 steps. Worker 0 has 3 steps. The run ends."
     )
-    assert (saved.kind.value, finished.message) == ("save", "Finished after step 0.")
+    assert (saved.kind.value, finished.message) == ("save", "Finished after step 0: the dataset ended.")
 
 
 def test_a_saved_position_has_no_batch_that_was_read_ahead(went_back, tmp_path):
@@ -183,7 +183,7 @@ def test_the_run_goes_on_without_a_worker_whose_dataset_has_ended(waited):
         "The dataset of worker 0 has ended after 3 steps. Worker 1 has 7 steps. The run continues "
         "with the workers that have more."
     ) in messages
-    assert messages[-1] == "Finished after step 7."
+    assert messages[-1] == "Finished after step 7: the dataset ended."
 
 
 def test_a_run_that_waits_for_the_longest_dataset_can_be_resumed(waited, tmp_path):

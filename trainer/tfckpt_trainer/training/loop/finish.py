@@ -60,7 +60,7 @@ class FinishedRun:
                 sys.stderr.write(f"{message}\n")
             self._telemetry.note(EventKind.FINISH, message, step=step)
             return message
-        said = f": {reason}" if reason and reason != DATASET_ENDED else ""
+        said = f": {reason}" if reason else ""
         self._telemetry.note(EventKind.FINISH, f"Finished after step {step:,}{said}.", step=step)
         return ""
 
