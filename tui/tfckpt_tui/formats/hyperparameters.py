@@ -7,6 +7,7 @@ from decimal import Decimal
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter, PlannedChange, number
+from tfckpt_tui.formats.list_columns import ListCell, ListColumn
 from tfckpt_tui.formats.text import clean
 
 _EXAMPLE = "Write NAME=VALUE, such as learning_rate=3e-4."
@@ -38,6 +39,54 @@ def history_words(hyperparameter: Hyperparameter) -> str:
     is_told = until is None or (planned is not None and planned.until == until)
     last = "" if is_told else f"until step {until:,}"
     return "; ".join(filter(None, (changed_words(hyperparameter), last, to_be)))
+
+
+def _planned(hyperparameter: Hyperparameter) -> str:
+    planned = hyperparameter.planned
+    return planned_words(planned) if planned is not None else ""
+
+
+COLUMNS: tuple[ListColumn[Hyperparameter], ...] = (
+    ListColumn(
+        "name",
+        lambda one, _: title(one),
+        cell_text=lambda one, _: clean(one.name),
+        cell=ListCell("name", 20, align="<", stretch=2),
+        command="NAME",
+    ),
+    ListColumn(
+        "value",
+        lambda one, _: number(one.value),
+        ListCell("value", 10, style="strong"),
+        command="VALUE",
+    ),
+    ListColumn("step", lambda one, _: f"{one.step:,}", command="AT STEP"),
+    ListColumn(
+        "planned",
+        lambda one, _: _planned(one),
+        ListCell("planned", 21, rank=1, align="<", stretch=1, style="accent"),
+    ),
+    ListColumn(
+        "changed",
+        lambda one, _: history_words(one),
+        cell_text=lambda one, _: changed_words(one).removeprefix("after "),
+        cell=ListCell("changed after", 34, rank=2, align="<", stretch=3, style="muted"),
+        command="CHANGED",
+    ),
+    ListColumn(
+        "what",
+        lambda one, _: clean(one.what),
+        ListCell("what it is", 18, rank=3, align="<", stretch=1, style="muted"),
+    ),
+    ListColumn(
+        "allowed",
+        lambda one, _: one.bounds.words,
+        cell_text=lambda one, _: one.bounds.words.removeprefix("a number, "),
+        cell=ListCell("can be", 22, rank=4, align="<", stretch=2, style="muted"),
+        command="ALLOWED",
+    ),
+)
+"""The columns of lists, in the order in which each part shows them."""
 
 
 def parse_value(text: str) -> float:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, TypeVar
 
 import msgspec
+
+ItemT = TypeVar("ItemT")
 
 
 class ListCell(msgspec.Struct, frozen=True):
@@ -49,6 +51,43 @@ class JsonField(msgspec.Struct, frozen=True):
     name: str
     kind: Any
     meaning: str
+
+
+class ListColumn(msgspec.Struct, Generic[ItemT], frozen=True):
+    """One fact about what a list holds, and how each part of the product shows it.
+
+    A column appears only in the parts that it declares.
+
+    Attributes:
+        key: Unique name.
+        text: The text in all lists, at a time in seconds since the epoch; safe to show.
+        cell: Column of the app's list.
+        cell_text: Text in the app's list, if it differs.
+        style: Style in the app's list, if it depends on what is listed.
+        command: Heading in the table of the command.
+    """
+
+    key: str
+    text: Callable[[ItemT, float], str]
+    cell: ListCell | None = None
+    cell_text: Callable[[ItemT, float], str] | None = None
+    style: Callable[[ItemT], str] | None = None
+    command: str = ""
+
+
+def table_of(
+    columns: Iterable[ListColumn[ItemT]], items: Iterable[ItemT], at: float
+) -> tuple[Sequence[str], Iterable[Sequence[str]], set[int]]:
+    """Returns the headings and rows of a printed table, and which columns are aligned to the right.
+
+    Args:
+        columns: The declared columns.
+        items: What is listed.
+        at: The time now, in seconds since the epoch.
+    """
+    shown = [column for column in columns if column.command]
+    rows = [[column.text(item, at) for column in shown] for item in items]
+    return [column.command for column in shown], rows, right_aligned(c.cell for c in shown)
 
 
 def record_of(name: str, sentence: str, fields: Iterable[JsonField]) -> type[msgspec.Struct]:

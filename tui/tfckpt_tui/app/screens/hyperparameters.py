@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
 from textual import on
@@ -12,13 +12,13 @@ from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter, number
 from tfckpt_tui.app.screens.page import Page
-from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
+from tfckpt_tui.app.widgets.base.columns import Layout, choose
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.app.widgets.run.events import event_line
-from tfckpt_tui.formats.hyperparameters import changed_words, planned_words, title
+from tfckpt_tui.formats.hyperparameters import COLUMNS, changed_words, planned_words, title
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.runs.hyperparameters import (
@@ -27,21 +27,12 @@ from tfckpt_tui.services.runs.hyperparameters import (
     hyperparameters_of,
 )
 
-_COLUMNS = (
-    Column("name", "name", 20, align="<", stretch=2),
-    Column("value", "value", 10),
-    Column("planned", "planned", 21, rank=1, align="<", stretch=1),
-    Column("changed", "changed after", 34, rank=2, align="<", stretch=3),
-    Column("what", "what it is", 18, rank=3, align="<", stretch=1),
-    Column("allowed", "can be", 22, rank=4, align="<", stretch=2),
-)
-
 
 class HyperparameterList(ListPane[Hyperparameter]):
     """Shows the hyperparameters in the order in which they were found."""
 
     title = "hyperparameters"
-    columns = _COLUMNS
+    declared = COLUMNS
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -74,20 +65,7 @@ class HyperparameterList(ListPane[Hyperparameter]):
     def column_layout(self, width: int) -> Layout:
         """Returns the columns that fit, without that of clauses if all names say what they are."""
         has_clauses = any(row.what for row in self.rows)
-        return choose([c for c in _COLUMNS if has_clauses or c.key != "what"], width)
-
-    def cells(self, row: Hyperparameter, layout: Layout) -> Mapping[str, Sequence[Span]]:
-        """Returns the row of one hyperparameter."""
-        del layout
-        planned = planned_words(row.planned) if row.planned is not None else ""
-        return {
-            "name": ((clean(row.name), "value"),),
-            "what": ((clean(row.what), "muted"),),
-            "value": ((number(row.value), "strong"),),
-            "changed": ((changed_words(row).removeprefix("after "), "muted"),),
-            "planned": ((planned, "accent"),),
-            "allowed": ((row.bounds.words.removeprefix("a number, "), "muted"),),
-        }
+        return choose([c for c in self.columns if has_clauses or c.key != "what"], width)
 
 
 class HyperparametersScreen(Page):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 from textual import on
@@ -13,38 +13,29 @@ from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.dialogs.undo import UndoDialog
 from tfckpt_tui.app.screens.page import Page
-from tfckpt_tui.app.widgets.base.columns import Column, Layout
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line
 from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
+from tfckpt_tui.formats.trash_columns import COLUMNS
 from tfckpt_tui.monitor.snapshot import RunSnapshot
-
-_COLUMNS = (
-    Column("age", "pruned", 7),
-    Column("count", "checkpoints", 11),
-    Column("size", "size", 8),
-    Column("by", "by", 14, rank=1, align="<", stretch=1),
-    Column("names", "which", 20, rank=2, align="<", stretch=3),
-)
 
 
 class TrashList(ListPane[TrashManifest]):
     """Shows the prunes that can be undone, newest first."""
 
     title = "trash"
-    columns = _COLUMNS
+    declared = COLUMNS
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self._at = 0.0
         self._is_damaged = False
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Shows a new snapshot."""
-        self._at = snapshot.at
+        self.at = snapshot.at
         self._is_damaged = snapshot.damaged_prune is not None
         self.show_rows(snapshot.trash)
 
@@ -62,18 +53,6 @@ class TrashList(ListPane[TrashManifest]):
         if self._is_damaged:
             return "nothing in it can be brought back; the diagnostics say why"
         return "the trash is empty"
-
-    def cells(self, row: TrashManifest, layout: Layout) -> Mapping[str, Sequence[Span]]:
-        """Returns the row of one prune."""
-        del layout
-        names = ", ".join(map(clean, row.names))
-        return {
-            "age": ((units.age(max(0.0, self._at - row.at)), "value"),),
-            "count": ((f"{len(row.checkpoints):,}", "value"),),
-            "size": ((units.size(row.size), "value"),),
-            "by": ((clean(row.by), "muted"),),
-            "names": ((names, "muted"),),
-        }
 
 
 class TrashScreen(Page):

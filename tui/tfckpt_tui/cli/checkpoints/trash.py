@@ -36,6 +36,8 @@ from tfckpt_tui.cli.output import (
 )
 from tfckpt_tui.cli.run.control import TimeoutOption
 from tfckpt_tui.formats import units
+from tfckpt_tui.formats.list_columns import table_of
+from tfckpt_tui.formats.trash_columns import COLUMNS
 from tfckpt_tui.reports.retention import (
     EmptiedReport,
     PinReport,
@@ -46,9 +48,6 @@ from tfckpt_tui.reports.retention import (
 from tfckpt_tui.services.checkpoints.look_up import look_up
 from tfckpt_tui.services.control import prune as service
 from tfckpt_tui.services.control.request import FrontEnd
-
-_NAMED = 5
-"""Checkpoints of one prune that the list names."""
 
 _AGE = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[mhdw]?)")
 _SECONDS = {"m": 60, "h": 3600, "": 3600, "d": 86400, "w": 604800}
@@ -112,7 +111,6 @@ def trash(
 
 
 def _show_trash(run: RunDirectory, as_json: bool) -> int:
-    now = time.time()
     reader = TrashReader(run)
     manifests = reader.read()
     problems = tuple(reader.damaged.values())
@@ -121,17 +119,7 @@ def _show_trash(run: RunDirectory, as_json: bool) -> int:
     if as_json:
         print_json(TrashReport(trash=tuple(map(_trashed_prune, manifests)), problems=problems))
     else:
-        rows = [
-            (
-                manifest.id,
-                units.age(now - manifest.at),
-                units.size(manifest.size),
-                few_of(manifest.names, _NAMED),
-                manifest.by,
-            )
-            for manifest in manifests
-        ]
-        print_table(("ID", "AGE", "SIZE", "CHECKPOINTS", "BY"), rows, right={1, 2})
+        print_table(*table_of(COLUMNS, manifests, time.time()))
     return ExitCode.PROBLEM if problems else ExitCode.DONE
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
+
 import click
 
 from tfckpt_trainer.errors import TfckptError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.hyperparameter import number, problem_of_values
+from tfckpt_trainer.rundir.records.hyperparameter import problem_of_values
 from tfckpt_tui.cli.completion.names_in_run import HyperparameterName
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_message, print_table
 from tfckpt_tui.cli.run.control import send, waiting
-from tfckpt_tui.formats.hyperparameters import history_words, parse_assignments, title
+from tfckpt_tui.formats.hyperparameters import COLUMNS, parse_assignments
+from tfckpt_tui.formats.list_columns import table_of
 from tfckpt_tui.reports.control import CommandReport
 from tfckpt_tui.reports.hyperparameters import HyperparametersReport
 from tfckpt_tui.services.control.request import require_trainer
@@ -39,18 +42,7 @@ def get(run: RunDirectory, names: tuple[str, ...], as_json: bool) -> None:
         facts = tuple(map(facts_of, values))
         print_json(HyperparametersReport(checkpoint=reading.checkpoint, hyperparameters=facts))
         return
-    header = ("NAME", "VALUE", "AT STEP", "ALLOWED", "CHANGED")
-    rows = [
-        (
-            title(hyperparameter),
-            number(hyperparameter.value),
-            f"{hyperparameter.step:,}",
-            hyperparameter.bounds.words,
-            history_words(hyperparameter),
-        )
-        for hyperparameter in values
-    ]
-    print_table(header, rows, right={1, 2})
+    print_table(*table_of(COLUMNS, values, time.time()))
     if reading.checkpoint is not None:
         print_message(f"No trainer answers. The values are those of {reading.checkpoint}.")
 

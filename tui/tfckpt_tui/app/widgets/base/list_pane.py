@@ -9,9 +9,10 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
+from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose, column_of
 from tfckpt_tui.app.widgets.base.pane import Pane
 from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line, shorten
+from tfckpt_tui.formats.list_columns import ListColumn
 from tfckpt_tui.formats.text import clean
 
 RowT = TypeVar("RowT")
@@ -42,8 +43,14 @@ class ListPane(Pane, Generic[RowT], can_focus=True):
     title = ""
     """The subject of the list."""
 
+    declared: Sequence[ListColumn[Any]] = ()
+    """The columns, where they are declared for all parts of the product."""
+
     columns: Sequence[Column] = ()
-    """The columns; empty if `row_line` draws the rows without columns."""
+    """The columns, if `cells` makes their texts; none if `row_line` draws the rows without."""
+
+    at = 0.0
+    """The time for which the rows are shown, in seconds since the epoch."""
 
     class Moved(Message):
         """The cursor moved to another row."""
@@ -56,6 +63,13 @@ class ListPane(Pane, Generic[RowT], can_focus=True):
         def control(self) -> ListPane[Any]:
             """The list whose cursor moved."""
             return self.list_pane
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "declared" in vars(cls):
+            cls.columns = tuple(
+                column_of(c.key, c.cell) for c in cls.declared if c.cell is not None
+            )
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -83,7 +97,14 @@ class ListPane(Pane, Generic[RowT], can_focus=True):
 
     def cells(self, row: RowT, layout: Layout) -> Mapping[str, Sequence[Span]]:
         """Returns the texts of one row by the key of their column."""
-        raise NotImplementedError
+        del layout
+        cells = {}
+        for column in self.declared:
+            if column.cell is not None:
+                text = (column.cell_text or column.text)(row, self.at)
+                style = column.style(row) if column.style is not None else column.cell.style
+                cells[column.key] = ((text, style),)
+        return cells
 
     def row_line(self, row: int, width: int) -> StyledLine:
         """Returns one row."""
