@@ -1,4 +1,4 @@
-"""Asks Slurm about the job of a run in a thread, so that snapshots never wait for Slurm."""
+"""Asks the scheduler about the job of a run in a thread, so that snapshots never wait for it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tfckpt_tui.services.batch.job_view import JobView
 
 
 class JobWatch:
-    """Asks Slurm about a batch job in the background when an answer is due."""
+    """Asks the scheduler about a batch job in the background when an answer is due."""
 
     def __init__(self, reader: JobReader, on_answer: Callable[[], None]) -> None:
         """Creates a watch.
 
         Args:
-            reader: Asks Slurm.
+            reader: Asks the scheduler.
             on_answer: Called after each answer, in the thread that asked.
         """
         self._reader = reader

@@ -37,11 +37,11 @@ def read_job_record(run: RunDirectory, on_error: OnError = ignore) -> BatchJob |
 
 
 class UnknownJob(msgspec.Struct, frozen=True):
-    """A batch job that may wait or run, because Slurm cannot be asked about it.
+    """A batch job that may wait or run, because the scheduler cannot be asked about it.
 
     Attributes:
         record: The job.
-        silence: Why Slurm cannot be asked. Not cleaned.
+        silence: Why the scheduler cannot be asked. Not cleaned.
     """
 
     record: BatchJob
@@ -51,8 +51,8 @@ class UnknownJob(msgspec.Struct, frozen=True):
     def words(self) -> str:
         """What is not known, and why."""
         return (
-            f"Batch job {self.record.id} of this run may wait in the queue or run. Slurm cannot be "
-            f"asked: {self.silence.rstrip('.')}."
+            f"Batch job {self.record.id} of this run may wait in the queue or run. "
+            f"{self.record.scheduler.title()} cannot be asked: {self.silence.rstrip('.')}."
         )
 
     @property
@@ -77,7 +77,7 @@ def unknown_job(run: RunDirectory, job: BatchJob, silence: str) -> UnknownJob | 
     Args:
         run: The run directory.
         job: The job.
-        silence: Why Slurm cannot be asked about it; empty if it answered.
+        silence: Why the scheduler cannot be asked about it; empty if it answered.
     """
     return UnknownJob(job, silence) if silence and not _is_end_recorded(run, job) else None
 

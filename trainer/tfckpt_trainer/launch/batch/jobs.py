@@ -95,16 +95,16 @@ class JobAnswer(msgspec.Struct, frozen=True):
     """A scheduler's answer to a question about jobs.
 
     Attributes:
-        jobs: The jobs that it knows, by ID. Slurm forgets a job minutes after its end.
+        jobs: The jobs that it knows, by ID. A scheduler may forget a job minutes after its end.
         is_present: Whether this machine has the commands that ask it.
         problem: Why it did not answer; empty if it did. Not cleaned.
-        hides_others: Whether jobs of other users are not shown to this user.
+        hidden_by: The setting that hides jobs of other users from this one; empty without one.
     """
 
     jobs: Mapping[str, JobReport] = {}
     is_present: bool = True
     problem: str = ""
-    hides_others: bool = False
+    hidden_by: str = ""
 
     def report_on(self, record: BatchJob) -> JobReport | None:
         """Returns what it says about a recorded job; None if it does not know that job."""
@@ -115,8 +115,8 @@ class JobAnswer(msgspec.Struct, frozen=True):
         """Why nothing is known about a recorded job; empty if it answered. Not cleaned."""
         if self.report_on(record) is not None:
             return ""
-        if self.hides_others and not is_own(record):
-            return f"this job of {record.user} is not visible to you (PrivateData=jobs)"
+        if self.hidden_by and not is_own(record):
+            return f"this job of {record.user} is not visible to you ({self.hidden_by})"
         return self.problem
 
 

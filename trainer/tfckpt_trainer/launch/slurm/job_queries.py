@@ -133,7 +133,8 @@ def read_recorded_jobs(
         shown = ask_slurm(("scontrol", "show", "config"), runner=runner, seconds=seconds)
     except LaunchError as error:
         return msgspec.structs.replace(answer, problem=error.found)
-    return msgspec.structs.replace(answer, hides_others=_HIDES_JOBS.search(shown) is not None)
+    hidden_by = "PrivateData=jobs" if _HIDES_JOBS.search(shown) else ""
+    return msgspec.structs.replace(answer, hidden_by=hidden_by)
 
 
 def cancel_job(

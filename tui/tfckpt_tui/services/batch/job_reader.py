@@ -1,4 +1,4 @@
-"""Asks Slurm about the job of a run, at a rate that its controller can bear."""
+"""Asks the scheduler about the job of a run, at a rate that its controller can bear."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, st
 from tfckpt_tui.services.batch.job_view import JobView
 
 _LATEST = 1e12
-"""Times in seconds since the epoch are below it, as Slurm writes them."""
+"""Times in seconds since the epoch are below it, as the scheduler writes them."""
 
 WAITING_SECONDS = 10.0
 """Seconds between two questions about a job that waits, or that starts or ends."""
@@ -77,15 +77,15 @@ class Topic(NamedTuple):
 
 
 class SharedAnswer(Document, frozen=True, kw_only=True):
-    """`status/job.json`: what Slurm last said about the job. Its age is that of the file.
+    """`status/job.json`: what the scheduler last said about the job. Its age is that of the file.
 
     Attributes:
-        id: ID of the job, as in `job.json` when Slurm was asked.
+        id: ID of the job, as in `job.json` when it was asked for.
         started_at: The start that it was asked about, as in `job.json`.
         requeues: The same.
         has_ended: Whether the run had ended then, by its heartbeats.
         told_at: Time of the newest event about the job that was known then; 0 without one.
-        report: The answer; None if Slurm does not know the job any more. Texts are not cleaned.
+        report: The answer; None if the scheduler has forgotten the job. Texts are not cleaned.
     """
 
     id: str
@@ -97,7 +97,7 @@ class SharedAnswer(Document, frozen=True, kw_only=True):
 
     @property
     def as_answer(self) -> JobAnswer:
-        """The answer, as Slurm would give it now."""
+        """The answer, as the scheduler would give it now."""
         return JobAnswer({self.report.id: self.report} if self.report is not None else {})
 
     def is_about(self, topic: Topic) -> bool:
@@ -226,14 +226,14 @@ class JobReader:
         *,
         share: RunDirectory | None = None,
     ) -> JobView | None:
-        """Returns the job of a run; asks Slurm if `is_due`. Takes seconds at worst.
+        """Returns the job of a run; asks the scheduler if `is_due`. Takes seconds at worst.
 
         Args:
             record: The job.
             state: The state of its run, by heartbeats.
             told_at: Time of the newest entry about the job in the event log; 0 without one.
             share: The run directory, to use and leave there an answer for all readers; None to
-                ask Slurm in any case.
+                ask the scheduler in any case.
         """
         if record is None or not self.is_due(record, state, told_at):
             return self.known(record)
@@ -280,7 +280,7 @@ class JobReader:
 
 
 def pause_after(state: JobState, run_state: RunState | None = None, silences: int = 0) -> float:
-    """Returns the seconds until Slurm is asked again about a job.
+    """Returns the seconds until the scheduler is asked again about a job.
 
     Args:
         state: The state of the job.

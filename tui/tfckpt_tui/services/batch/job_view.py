@@ -1,4 +1,4 @@
-"""The batch job of a run: its record, joined with what Slurm says."""
+"""The batch job of a run: its record, joined with what the scheduler says."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EXACT_BELOW = 90.0
 """Seconds below which a duration is shown with its seconds."""
 
 _SAME_START_SECONDS = 30.0
-"""How much later than a heartbeat of the same start Slurm may say that it began."""
+"""How much later than a heartbeat of the same start the scheduler may say that it began."""
 
 _TRAINS = frozenset({RunState.TRAINING, RunState.PAUSED, RunState.DEGRADED})
 
@@ -73,9 +73,9 @@ class JobView(msgspec.Struct, frozen=True):
 
     Attributes:
         record: The job, as the launch and the supervisor recorded it.
-        report: What Slurm says; None if it did not answer or does not know the job.
-        problem: Why Slurm says nothing; safe to show.
-        is_forgotten: Whether Slurm answered and does not know the job any more.
+        report: What the scheduler says; None if it did not answer or does not know the job.
+        problem: Why the scheduler says nothing; safe to show.
+        is_forgotten: Whether the scheduler answered and does not know the job any more.
         told: Kinds of events since the last start, by the event log: whether the job was
             preempted, requeued or cancelled.
     """
@@ -88,11 +88,11 @@ class JobView(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, record: BatchJob, answer: JobAnswer | None) -> JobView:
-        """Returns a job with what Slurm says about it.
+        """Returns a job with what the scheduler says about it.
 
         Args:
             record: The job.
-            answer: Slurm's answer to a question about it; None if it was not asked.
+            answer: The scheduler's answer to a question about it; None if it was not asked.
         """
         if answer is None:
             return cls(record)
@@ -121,7 +121,7 @@ class JobView(msgspec.Struct, frozen=True):
         return self.state in WAITING
 
     def is_newer_than(self, heard_at: float) -> bool:
-        """Whether what Slurm says is about a start that has left no sign in the run directory.
+        """Whether the scheduler speaks of a start that has left no sign in the run directory.
 
         Args:
             heard_at: The newest heartbeat, in seconds since the epoch; 0 if there is none.
@@ -141,12 +141,12 @@ class JobView(msgspec.Struct, frozen=True):
 
     @property
     def is_active_on_nodes(self) -> bool:
-        """Whether Slurm says that the job runs or ends, and the supervisor has not requeued it."""
+        """Whether the scheduler says that it runs or ends, and it was not requeued."""
         return self.state in _LEAVING
 
     @property
     def was_preempted(self) -> bool:
-        """Whether Slurm preempted the last start of the job."""
+        """Whether the scheduler preempted the last start of the job."""
         return self.state is JobState.PREEMPTED or EventKind.PREEMPT in self.told
 
     @property
@@ -173,12 +173,12 @@ class JobView(msgspec.Struct, frozen=True):
 
     @property
     def silence(self) -> str:
-        """Why Slurm cannot be asked about the job, safe to show; empty if it answered."""
+        """Why the scheduler cannot be asked about the job, safe to show; empty if it answered."""
         return "" if self.report is not None or self.is_forgotten else self.problem
 
     @property
     def reason(self) -> str:
-        """Why the job waits, in Slurm's words; safe to show."""
+        """Why the job waits, in the scheduler's words; safe to show."""
         return clean(self.report.reason) if self.report is not None and self.is_waiting else ""
 
     @property
@@ -201,9 +201,9 @@ class JobView(msgspec.Struct, frozen=True):
 
     @property
     def expected_start(self) -> float | None:
-        """When Slurm expects the job to start; None if unknown, or if somebody has to act first.
+        """When the scheduler expects it to start; None if unknown, or if somebody has to act first.
 
-        Slurm keeps the forecast of a job that is held.
+        The scheduler keeps the forecast of a job that is held.
         """
         return self.report.expected_start if self.report is not None and not self.is_stuck else None
 
@@ -216,7 +216,7 @@ class JobView(msgspec.Struct, frozen=True):
 
     @property
     def ending(self) -> str:
-        """How Slurm says that the job ended: `cancelled`, `out of memory`."""
+        """How the scheduler says that the job ended: `cancelled`, `out of memory`."""
         assert self.report is not None
         if self.report.out_of_memory:
             return "out of memory"

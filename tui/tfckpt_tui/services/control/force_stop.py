@@ -26,7 +26,7 @@ class ForceStopPlan:
     """What a stop by force ends.
 
     Attributes:
-        job: The batch job of the run, if it waits or runs, or if Slurm cannot be asked whether it
+        job: The batch job of the run, if it waits or runs, or if nobody can be asked whether it
             does. It is cancelled, because its processes run on other machines.
         processes: Otherwise, the processes of the run that live.
     """
@@ -72,7 +72,7 @@ def force_stop(
 
     Raises:
         NoTrainerError: No process of the run lives any more.
-        LaunchError: Slurm did not cancel the job, or a process cannot be ended from here.
+        LaunchError: The scheduler did not cancel the job, or a process cannot be ended from here.
     """
     if plan.job is None:
         return _end_processes(run, seconds, through=through)

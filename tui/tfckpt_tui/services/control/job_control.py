@@ -25,7 +25,7 @@ from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.control.request import FrontEnd, log_event
 
 CANCEL_SECONDS = 10.0
-"""How long to wait until Slurm shows that a job is cancelled."""
+"""How long to wait until the scheduler shows that a job is cancelled."""
 
 _POLL_SECONDS = 1.0
 
@@ -36,7 +36,7 @@ def find_waiting_job(run: RunDirectory, scheduler: Scheduler = SCHEDULER) -> Bat
     A trainer that answers is stopped, whatever waits.
 
     Raises:
-        LaunchError: Slurm may have accepted a job, and cannot be asked about it.
+        LaunchError: The scheduler may have accepted a job, and cannot be asked about it.
         OSError: A job that it has accepted cannot be recorded.
     """
     if trainer_answers(run, time.time()):
@@ -67,7 +67,7 @@ def cancel_waiting_job(
     Raises:
         UsageError: The run has no batch job.
         RefusedError: The job has started.
-        LaunchError: Slurm did not cancel it, or cannot be asked whether it has a job.
+        LaunchError: The scheduler did not cancel it, or cannot be asked whether it has a job.
     """
     scheduler.adopt(run, through.requester)
     job = read_job_record(run)
@@ -109,10 +109,10 @@ def submit_again(
         The job, new or of an unanswered submission, and what was done as a sentence.
 
     Raises:
-        UsageError: The last launch was not one to Slurm, or its script is missing.
+        UsageError: The last launch was not one to the scheduler, or its script is missing.
         NotTrustedError: Another user could have written the batch script.
-        RefusedError: The run is active, its job waits, or Slurm cannot be asked about its job.
-        LaunchError: Slurm did not accept the job.
+        RefusedError: The run is active, its job waits, or the scheduler cannot be asked about it.
+        LaunchError: The scheduler did not accept the job.
         OSError: The new job cannot be recorded.
     """
     adopted = scheduler.adopt(run, through.requester)

@@ -170,7 +170,7 @@ class RunAccount(msgspec.Struct, frozen=True):
         info: Description of the run; None if it has none.
         state: What it does.
         reason: Why, as sentences; empty if there is nothing to say.
-        job: Its batch job, as Slurm knows it, with what the event log says; None if it has none.
+        job: Its batch job, as the scheduler knows it, and what the event log says of it, if any.
         trainer_answers: Whether a live chief executes commands.
         workers: All workers, by index.
         supervisor: The heartbeat of the supervisor, if there is one.
@@ -339,7 +339,7 @@ def give_account(reading: RunReading, job: JobView | None) -> RunAccount:
 
     Args:
         reading: What was read of it.
-        job: Its batch job, as Slurm knows it; None if there is none.
+        job: Its batch job, as the scheduler knows it; None if there is none.
     """
     run, heartbeats, event_log = reading.run, reading.heartbeats, reading.event_log
     start = reading.start

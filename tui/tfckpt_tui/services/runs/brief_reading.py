@@ -179,7 +179,7 @@ def read_run_briefly(run: RunDirectory, now: float) -> RunReading:
 
 
 def brief_account(root: Path) -> RunAccount:
-    """Returns the account of a run by its own files, without a question to Slurm."""
+    """Returns the account of a run by its own files, without a question to the scheduler."""
     return give_account(read_run_briefly(RunDirectory(root), time.time()), None)
 
 

@@ -31,11 +31,11 @@ ANSWER_TIMEOUT_SECONDS = 3.0
 """How long a list waits for directories that do not answer."""
 
 _MOST_JOBS = 1000
-"""How many jobs one question to Slurm names."""
+"""How many jobs one question to the scheduler names."""
 
 
 class JobList:
-    """Adds batch jobs to lists of runs; asks Slurm once for all jobs of the user."""
+    """Adds batch jobs to lists of runs; asks the scheduler once for all jobs of the user."""
 
     def __init__(
         self, scheduler: Scheduler = SCHEDULER, clock: Callable[[], float] = time.monotonic
@@ -69,7 +69,7 @@ class JobList:
         Args:
             roots: The run directories.
             with_others: Whether to add the runs of all other jobs of the user.
-            ask: Whether to ask Slurm if it is time to, which takes seconds at worst.
+            ask: Whether to ask the scheduler if it is time to, which takes seconds at worst.
             seconds: How long to wait for directories that do not answer.
         """
         if ask:
@@ -168,7 +168,7 @@ def _silent(last: RunAccount, read: ReadResult[RunReading | None]) -> RunAccount
 def roots_of_jobs(jobs: Iterable[JobReport]) -> list[Path]:
     """Returns the run directories whose kept batch scripts are waiting or running jobs.
 
-    Slurm knows the path of each script.
+    The scheduler knows the path of each script.
     """
     roots = []
     for job in jobs:
