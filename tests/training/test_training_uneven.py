@@ -101,7 +101,8 @@ def test_with_parameter_servers_the_run_ends_with_the_dataset_of_the_chief(tmp_p
         assert cluster.processes[0].wait(MOST_SECONDS) == 0, cluster.output()
     # Nine batches for two workers.
     assert list(logged(log.with_name("log-0"))) == [1, 2, 3, 4]
-    assert read_entries(RunDirectory(place))[-1].message == "Finished after step 4: the dataset ended."
+    ended = read_entries(RunDirectory(place))[-1].message
+    assert ended == "Finished after step 4: the dataset ended."
 
 
 def test_a_worker_without_any_data_ends_a_loop_with_a_step_of_its_own_before_it_begins(tmp_path):
@@ -111,7 +112,8 @@ def test_a_worker_without_any_data_ends_a_loop_with_a_step_of_its_own_before_it_
     assert told.message == (
         "The dataset of worker 1 has ended after 0 steps. Worker 0 has 3 steps. The run ends."
     )
-    assert (saved.kind.value, finished.message) == ("save", "Finished after step 0: the dataset ended.")
+    assert saved.kind.value == "save"
+    assert finished.message == "Finished after step 0: the dataset ended."
 
 
 def test_a_saved_position_has_no_batch_that_was_read_ahead(went_back, tmp_path):

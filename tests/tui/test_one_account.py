@@ -331,6 +331,23 @@ async def test_all_front_ends_say_how_many_steps_a_kill_cost(
         assert "98%" not in shown(app)
 
 
+@pytest.mark.parametrize("has_trained_since", [False, True])
+def test_a_stop_of_a_run_that_starts_again_leaves_its_lost_steps_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], has_trained_since: bool
+) -> None:
+    made = two_branches(tmp_path / "run")
+    made.event_log(
+        EventKind.WORKER_LOST, "Worker 1 was killed.", 60, details={"worker": 1, "step": 438}
+    )
+    if has_trained_since:
+        made.event_log(EventKind.START, "Resumed ckpt-b1-400.", 50)
+    facts = {"activity": Activity.EXITED, "ending": Ending.STOPPED, "step": 0, "branch": 0}
+    for index in range(2):
+        made.worker(index, phase=Phase.RESTORE, **facts)
+    told = "step      400 of 5,000 on branch 1; 38 steps lost after it"
+    assert (told in Tool(capsys)("status", made.run.root).data) is not has_trained_since
+
+
 @pytest.mark.parametrize("is_accepted", [False, True])
 async def test_all_front_ends_say_that_a_stop_is_under_way(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], is_accepted: bool
