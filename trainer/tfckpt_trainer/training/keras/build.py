@@ -45,7 +45,7 @@ def build(
     with strategy.scope(), _functions_inline(inline or tf.config.functions_run_eagerly()):
         try:
             # Not a `tf.function`: variables that it creates cannot be mirrored.
-            func_graph_from_py_func("build", tf.autograph.to_graph(on_all_replicas), (batch,), {})
+            func_graph_from_py_func("build", on_all_replicas, (batch,), {})
         except Exception:
             # The step needs values, or what a callback sets once training begins. If it is wrong,
             # the first step of the training says so.

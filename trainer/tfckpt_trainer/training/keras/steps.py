@@ -12,6 +12,7 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.keras_library import keras
 from tfckpt_trainer.training.loop.training_run import TrainingRun
 from tfckpt_trainer.training.steps.inputs import input_type
+from tfckpt_trainer.training.steps.step_functions import of_script
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
 Logs = dict[str, Any]
@@ -56,10 +57,11 @@ def replica_step(step: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """
 
     def on_replica(batch: Any) -> Any:
-        reported = step(batch)
+        reported = of_script(step)(batch)
         return _flat(reported) if isinstance(reported, Mapping) else reported
 
-    return on_replica
+    unconverted: Callable[[Any], Any] = tf.autograph.experimental.do_not_convert(on_replica)
+    return unconverted
 
 
 def step_function(
@@ -101,8 +103,6 @@ def compiled_as(model: keras.Model, step: Callable[[Any], Any]) -> Callable[[Any
     return compiled
 
 
-# It looks at no value of a tensor. AutoGraph would take a tenth of a second for it.
-@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
 def _flat(metrics: Mapping[str, Any]) -> Logs:
     """Returns the metrics with those of inner dictionaries, as Keras reports them."""
     flat: Logs = {}
