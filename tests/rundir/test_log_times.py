@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accounts import ALICE, BOB, acting_as, share
+from requirements import needs
 from tfckpt_trainer.rundir.log_times import (
     MAX_RECORDS,
     RECORD_SECONDS,
@@ -35,6 +37,23 @@ def test_a_line_was_printed_by_the_first_note_behind_its_end(log: Path) -> None:
         clock.now += 10
     known = read_log_times(log)
     assert [known.printed_at(end) for end in (4, 5, 8, 14, 15)] == [1000, 1010, 1010, 1020, None]
+
+
+@needs("root")
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_the_log_of_a_colleague_is_noted_too(open_place: Path, umask: int) -> None:
+    log = share(open_place) / "worker-0.log"
+    clock = PassingTime(1000.0)
+    for number, user in enumerate((ALICE, BOB, ALICE), 1):
+        clock.now = 1000.0 * number
+        with acting_as(user, umask):
+            with open(log, "ab", buffering=0) as file:
+                file.write(b"line\n")
+                if number == 1:
+                    os.fchmod(file.fileno(), 0o664)
+            LogTimesRecorder(clock).record([log])
+    known = read_log_times(log)
+    assert [known.printed_at(end) for end in (5, 10, 15)] == [1000, 2000, 3000]
 
 
 def test_notes_come_no_more_often_than_they_are_due(log: Path) -> None:

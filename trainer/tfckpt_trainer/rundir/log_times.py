@@ -107,13 +107,23 @@ class LogTimesRecorder:
             write_atomic(path, f"inode {facts.st_ino}\n{line}".encode(), durable=False)
             count = 1
         else:
-            descriptor = disk().open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK)
-            with os.fdopen(descriptor, "ab") as file:
-                file.write(line.encode())
+            _append(path, line.encode())
             count += 1
         if count > MAX_RECORDS:
             count = _thin_out(log)
         self._known[log] = facts.st_ino, facts.st_size, count
+
+
+def _append(path: Path, line: bytes) -> None:
+    try:
+        descriptor = disk().open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK)
+    except PermissionError:
+        # It is of a colleague who launched before.
+        with open_plain(path) as old:
+            write_atomic(path, old.read(_READ_LIMIT) + line, durable=False)
+        return
+    with os.fdopen(descriptor, "ab") as file:
+        file.write(line)
 
 
 def _last_record(log: Path) -> tuple[int, int, int]:
