@@ -68,6 +68,16 @@ def history(made: CheckpointDirectory) -> CheckpointDirectory:
 
 
 class TestPrune:
+    @pytest.mark.parametrize("ending", [".meta", ".data-00001-of-00003"])
+    def test_what_only_has_its_name_counts_in_no_size(self, history, ending):
+        before = {name: checkpoint.size for name, checkpoint in history.scan().items()}
+        for name in ("ckpt-100", "ckpt-200"):
+            (history.root / f"{name}{ending}").write_bytes(bytes(50_000))
+        assert {name: found.size for name, found in history.scan().items()} == before
+        (trashed,) = prune(history, "ckpt-200", state_file=False).checkpoints
+        assert trashed.size == before["ckpt-200"]
+        assert (history.root / f"ckpt-200{ending}").exists()
+
     def test_all_of_a_checkpoint_goes_and_nothing_else(self, history):
         before = contents(history.root)
         manifest = prune(history, "ckpt-200")

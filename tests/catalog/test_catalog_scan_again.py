@@ -185,7 +185,7 @@ class TestWhatIsWhat:
 
     def test_a_graph_of_tensorflow_1_before_and_after_its_index(self, made):
         catalog = Catalog(made.run)
-        (made.root / "model-7.meta").write_bytes(b"graph")
+        (made.root / "model-7.meta").write_bytes(b"\n\x05graph")
         assert catalog.scan(NOW) == ()
         made.tensorflow("model-7")
         size = sum(path.stat().st_size for path in made.root.glob("model-7.*"))

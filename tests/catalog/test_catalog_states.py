@@ -365,7 +365,7 @@ class TestStrangers:
 
     def test_a_graph_of_tensorflow_1_belongs_to_it(self, made):
         made.tensorflow("model-7")
-        (made.root / "model-7.meta").write_bytes(b"graph")
+        (made.root / "model-7.meta").write_bytes(b"\n\x05graph")
         before = sum(path.stat().st_size for path in made.root.glob("model-7.*"))
         assert made.scan()["model-7"].size == before
 

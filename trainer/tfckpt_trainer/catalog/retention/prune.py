@@ -18,8 +18,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tfckpt_trainer.bundle.index import IndexReader, index_lies_at, index_path
-from tfckpt_trainer.bundle.recognition import is_meta_graph
+from tfckpt_trainer.bundle.index import index_lies_at
 from tfckpt_trainer.catalog.directory.checkpoint_files import (
     CheckpointFiles,
     Identity,
@@ -53,7 +52,7 @@ from tfckpt_trainer.catalog.retention.state_list import (
 )
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.named_checkpoints import scan_for_prune
-from tfckpt_trainer.catalog.scan.ownership import has_proven_parts
+from tfckpt_trainer.catalog.scan.ownership import has_proven_parts, names_of_others
 from tfckpt_trainer.catalog.scan.protection import (
     NOT_IN_USE,
     protections,
@@ -61,8 +60,6 @@ from tfckpt_trainer.catalog.scan.protection import (
 )
 from tfckpt_trainer.catalog.scan.states import CheckpointEvidence
 from tfckpt_trainer.errors import (
-    BundleError,
-    DamagedFileError,
     RefusedError,
     TfckptError,
     UnknownCheckpointError,
@@ -640,7 +637,7 @@ def files_of(run: RunDirectory, evidence: CheckpointEvidence) -> list[tuple[Path
     """
     name, aside = evidence.files.name, run.saving_directory
     paths: list[tuple[Path, Identity | None]] = []
-    others = _names_of_others(run.root, evidence)
+    others = names_of_others(run.root, evidence)
     paths += [
         (run.root / fact.name, fact.identity)
         for fact in evidence.files.index_first
@@ -662,26 +659,6 @@ def files_of(run: RunDirectory, evidence: CheckpointEvidence) -> list[tuple[Path
         if not path.is_symlink():
             paths.append((path, identity_of(path)))
     return [(path, identity) for path, identity in paths if identity is not None]
-
-
-def _names_of_others(root: Path, evidence: CheckpointEvidence) -> set[str]:
-    """Returns the names of the files that the content of a checkpoint does not make its own."""
-    files = evidence.files
-    if files.is_usual:
-        return set()
-    names: set[str] = set()
-    if files.has_index_and_data:
-        try:
-            count = IndexReader.checked(str(index_path(root / files.name))).shard_count
-            names |= {fact.name for fact in files.shards_of_other_counts(count)}
-        except (BundleError, DamagedFileError, OSError):
-            # A damaged index tells nothing. Of two sets of data files, either may be its own.
-            if len(files.shard_counts) > 1:
-                recorded = {f.name for f in evidence.record.files} if evidence.record else set()
-                names |= {fact.name for fact in files.shards.values()} - recorded
-    if files.graph is not None and not is_meta_graph(root / files.graph.name):
-        names.add(files.graph.name)
-    return names
 
 
 def _refuse_another_device(run: RunDirectory) -> None:

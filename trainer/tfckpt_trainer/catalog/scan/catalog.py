@@ -32,7 +32,7 @@ from tfckpt_trainer.catalog.scan.evidence_reader import EvidenceReader
 from tfckpt_trainer.catalog.scan.lineage import BranchTips, find_branch_tips
 from tfckpt_trainer.catalog.scan.observation import Observer
 from tfckpt_trainer.catalog.scan.order import in_order
-from tfckpt_trainer.catalog.scan.ownership import Ownership, ownership_of
+from tfckpt_trainer.catalog.scan.ownership import Ownership, names_of_others, ownership_of
 from tfckpt_trainer.catalog.scan.states import (
     CheckpointEvidence,
     Depth,
@@ -442,6 +442,16 @@ _NAMES_ALONE = (
 )
 
 
+def _own_size(run: RunDirectory, evidence: CheckpointEvidence, verdict: StateVerdict) -> int:
+    """Returns the bytes of what a prune of a checkpoint moves, but for its parts and records."""
+    files = evidence.files
+    size = files.size + (evidence.aside.size if evidence.aside is not None else 0)
+    if files.graph is None and files.shard_counts <= {verdict.shards}:
+        return size
+    others = names_of_others(run.root, evidence)
+    return size - sum(fact.size for fact in files.index_first if fact.name in others)
+
+
 def _describe(
     run: RunDirectory, evidence: CheckpointEvidence, verdict: StateVerdict
 ) -> Checkpoint | None:
@@ -451,7 +461,7 @@ def _describe(
         return None
     is_proven = ownership is Ownership.PROVEN
     files, record = evidence.files, evidence.record
-    size = files.size + (evidence.aside.size if evidence.aside is not None else 0)
+    size = _own_size(run, evidence, verdict)
     if files.temporary_at is not None and verdict.state is CheckpointState.ORPHANED:
         size += size_of_directory(parts_directory(run.root, files.name))
     found = values_of(evidence.results) if evidence.results else _NO_METRICS

@@ -12,13 +12,13 @@ from __future__ import annotations
 from enum import Enum, auto
 from pathlib import Path
 
-from tfckpt_trainer.bundle.index import index_path
-from tfckpt_trainer.bundle.recognition import IndexKind, recognize_index
+from tfckpt_trainer.bundle.index import IndexReader, index_path
+from tfckpt_trainer.bundle.recognition import IndexKind, is_meta_graph, recognize_index
 from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.directory.save_directories import parts_directory
 from tfckpt_trainer.catalog.scan.states import CheckpointEvidence, StateVerdict
-from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.errors import BundleError, DamagedFileError
 
 
 class Ownership(Enum):
@@ -106,3 +106,23 @@ def _recognized(index: Path) -> IndexKind:
         return recognize_index(index)
     except (OSError, DamagedFileError):
         return IndexKind.UNKNOWN
+
+
+def names_of_others(root: Path, evidence: CheckpointEvidence) -> set[str]:
+    """Returns the names of the files that the content of a checkpoint does not make its own."""
+    files = evidence.files
+    if files.is_usual:
+        return set()
+    names: set[str] = set()
+    if files.has_index_and_data:
+        try:
+            count = IndexReader.checked(str(index_path(root / files.name))).shard_count
+            names |= {fact.name for fact in files.shards_of_other_counts(count)}
+        except (BundleError, DamagedFileError, OSError):
+            # A damaged index tells nothing. Of two sets of data files, either may be its own.
+            if len(files.shard_counts) > 1:
+                recorded = {f.name for f in evidence.record.files} if evidence.record else set()
+                names |= {fact.name for fact in files.shards.values()} - recorded
+    if files.graph is not None and not is_meta_graph(root / files.graph.name):
+        names.add(files.graph.name)
+    return names
