@@ -555,6 +555,19 @@ def test_what_must_stay_is_not_pruned(tool: Tool, tmp_path: Path) -> None:
     assert contents(tmp_path) == before
 
 
+def test_what_only_has_the_name_of_a_format_is_not_its_newest(tool: Tool, tmp_path: Path) -> None:
+    history(tmp_path, 1, 2)
+    junk = tmp_path / "zz.weights.h5"
+    junk.write_text("junk\n")
+    os.utime(junk, (1e9 + 3,) * 2)
+    said = tool("prune", tmp_path, "w-02.weights.h5", "--yes")
+    assert (said.code, "the newest Keras weights" in said.words) == (4, True)
+    assert tool("prune", tmp_path, junk.name, "--yes").code == 0
+    assert sorted(path.name for path in tmp_path.glob("*.h5")) == [
+        "w-01.weights.h5", "w-02.weights.h5"
+    ]  # fmt: skip
+
+
 def test_a_file_that_was_saved_again_is_not_replaced_by_an_undo(tool: Tool, tmp_path: Path) -> None:
     history(tmp_path, 1, 2)
     assert tool("prune", tmp_path, "w-01.weights.h5", "--yes").code == 0

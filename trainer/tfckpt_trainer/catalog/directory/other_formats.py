@@ -34,17 +34,20 @@ class Format(NamedTuple):
     Attributes:
         name: Its name, for display.
         reader: What loads it: a Python function, or a command.
+        begins: The first bytes of each of its files; empty if they differ.
     """
 
     name: str
     reader: str
+    begins: bytes = b""
 
 
-_LEGACY = Format("Keras HDF5", "`keras.models.load_model` or `model.load_weights`")
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+_LEGACY = Format("Keras HDF5", "`keras.models.load_model` or `model.load_weights`", _HDF5)
 _SAFETENSORS = Format("safetensors", "`tfckpt-tui convert`")
 _FILES = {
-    ".keras": Format("Keras model", "`keras.models.load_model`"),
-    ".weights.h5": Format("Keras weights", "`model.load_weights`"),
+    ".keras": Format("Keras model", "`keras.models.load_model`", b"PK\x03\x04"),
+    ".weights.h5": Format("Keras weights", "`model.load_weights`", _HDF5),
     ".h5": _LEGACY,
     ".hdf5": _LEGACY,
     ".safetensors": _SAFETENSORS,
@@ -89,6 +92,14 @@ class OtherFile(msgspec.Struct, frozen=True):
     def is_readable(self) -> bool:
         """Whether its tensors can be read; directories can only be listed."""
         return format_of(self.name) == self.format
+
+    def begins_as_named(self, root: Path) -> bool:
+        """Whether its first bytes are those of its format, or cannot be read."""
+        try:
+            with open_plain(root / self.name) as file:
+                return file.read(len(self.format.begins)) == self.format.begins
+        except (OSError, DamagedFileError):
+            return True
 
     @property
     def position(self) -> str:

@@ -113,8 +113,9 @@ def file_protections(files: Sequence[OtherFile], root: Path, now: float) -> dict
     newest: set[str] = set()
     quiet = quiet_seconds_of(root)
     for file in files:
-        is_newest = file.format.name not in newest
-        newest.add(file.format.name)
+        is_newest = file.format.name not in newest and file.begins_as_named(root)
+        if is_newest:
+            newest.add(file.format.name)
         if not file.is_readable or (root / file.name).is_symlink():
             reasons[file.name] = _NO_FILE
         elif is_newest:

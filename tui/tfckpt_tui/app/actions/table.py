@@ -135,8 +135,9 @@ def _why_unselected(run: RunSnapshot, selection: Selection, *, is_made: bool) ->
 
         name = clean(selection.unsupported.name)
         if isinstance(selection.unsupported, OtherFile):
-            form, reader = selection.unsupported.format
-            what = f"{name} is no checkpoint of TensorFlow, but {form}: {reader} loads it."
+            form = selection.unsupported.format
+            loads = f"{form.name}: {form.reader} loads it."
+            what = f"{name} is no checkpoint of TensorFlow, but {loads}"
             if not selection.unsupported.is_readable:
                 return what
             return Advice.of(
