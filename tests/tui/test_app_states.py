@@ -39,6 +39,8 @@ async def test_a_directory_that_vanished_does_not_look_empty(ended: RunFactory) 
         await until_shown(pilot, "ckpt-b1-400")
         moved = ended.run.root.rename(ended.run.root.with_name("moved"))
         await until_shown(pilot, "✗ the run directory is gone")
+        for false_of_it in ("unattended", "not trained with", "no step yet"):
+            assert false_of_it not in top(pilot.app)
         await until_shown(pilot, "the run directory does not exist any more")
         for key, label in (("enter", "inspect"), ("p", "prune"), ("L", "launch")):
             await pilot.press(key)

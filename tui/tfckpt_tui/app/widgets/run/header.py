@@ -88,7 +88,12 @@ class RunHeader(Pane):
         left_width = width - sum(len(text) for text, _ in right) - 2
         # The end of the job is beside the state already.
         alerts = [a for a in snapshot.alerts if a.kind != RUN_FAILED or not job_explains_state]
-        state: list[Span] = [(f"{sign.glyph} ", sign.style), (snapshot.words, sign.style)]
+        # Nothing is known of what lies elsewhere now; the alert says that it does.
+        state: list[Span] = (
+            [(f"{sign.glyph} ", sign.style), (snapshot.words, sign.style)]
+            if snapshot.present
+            else []
+        )
         groups: list[list[Span]] = [
             state,
             _alerts(alerts, left_width - StyledLine(tuple(state)).width - len(_GAP)),
@@ -173,7 +178,8 @@ def _exactness(snapshot: RunSnapshot, width: int, room: int) -> list[list[Span]]
 def _strategy(snapshot: RunSnapshot) -> str:
     info = snapshot.info
     if info is None or not info.strategy:
-        return "" if snapshot.tracked else "TensorFlow checkpoints, not trained with tfckpt-tui"
+        is_known = snapshot.tracked or not snapshot.present
+        return "" if is_known else "TensorFlow checkpoints, not trained with tfckpt-tui"
     name = strategy_words(info.strategy)
     workers = units.processes(info.cluster, info.worker_count)
     replicas = f", {info.replica_count} replicas" if info.replica_count > 1 else ""
@@ -183,7 +189,7 @@ def _strategy(snapshot: RunSnapshot) -> str:
 def _progress(snapshot: RunSnapshot, width: int) -> tuple[Span, ...]:
     step, total = snapshot.step, snapshot.total_steps
     if step is None:
-        return (("no step yet", "muted"),)
+        return (("no step yet", "muted"),) if snapshot.present else ()
     if not total:
         lost = (f"  {snapshot.loss_in_words}", "warn") if snapshot.lost_steps else ("", "")
         return (("step ", "label"), (f"{step:,}", "strong"), lost)

@@ -89,7 +89,7 @@ class Workers(ListPane[WorkerView]):
 
     def why_empty(self) -> str:
         """Returns why there are no workers."""
-        if self.snapshot is None:
+        if self.snapshot is None or not self.snapshot.present:
             return ""
         if self.snapshot.tracked:
             return "no worker has written a heartbeat yet"
