@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 from app_driving import opened, shown, top, until, until_shown
 from msgspec.structs import replace
 from rundir_factory import RunFactory, two_branches
@@ -15,6 +16,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.directory.pins import pinned_names
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.records.command import CommandKind
+from tfckpt_tui.app.widgets.base import table_pane
 from tfckpt_tui.app.widgets.base.marks import Marks
 from tfckpt_tui.app.widgets.checkpoints.history import History
 
@@ -192,3 +194,41 @@ async def test_no_key_acts_on_a_neighbour_of_what_was_marked_and_is_gone(ended: 
         assert not list(ended.run.pins_directory.iterdir())
         await pilot.press("escape", "asterisk")
         await until(pilot, lambda: pinned_names(ended.run) == {"ckpt-500"}, "it is pinned")
+
+
+async def test_a_key_for_what_has_just_gone_acts_on_no_other(
+    ended: RunFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_pane, "REACTION_SECONDS", float("inf"))
+    async with opened(ended.run) as pilot:
+        history = pilot.app.screen.query_one(History)
+        history.select("ckpt-300")
+        for path in [*ended.run.root.glob("ckpt-300.*"), ended.run.record("ckpt-300")]:
+            path.unlink()
+        await until_shown(pilot, "5 checkpoints")
+        await pilot.press("asterisk")
+        await until_shown(pilot, "ckpt-300 has just gone.")
+        assert not list(ended.run.pins_directory.iterdir())
+        neighbour = history.selected
+        await pilot.press("asterisk")
+        assert neighbour is not None
+        await until(pilot, lambda: pinned_names(ended.run) == {neighbour.name}, "it is pinned")
+
+
+@pytest.mark.parametrize("seconds", [0.0, float("inf")])
+async def test_a_row_that_the_user_moved_to_is_meant(
+    ended: RunFactory, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    monkeypatch.setattr(table_pane, "REACTION_SECONDS", seconds)
+    async with opened(ended.run) as pilot:
+        history = pilot.app.screen.query_one(History)
+        history.select("ckpt-300")
+        for path in [*ended.run.root.glob("ckpt-300.*"), ended.run.record("ckpt-300")]:
+            path.unlink()
+        await until_shown(pilot, "5 checkpoints")
+        if seconds:
+            history.select("ckpt-500")
+        meant = history.selected
+        assert meant is not None
+        await pilot.press("asterisk")
+        await until(pilot, lambda: pinned_names(ended.run) == {meant.name}, "it is pinned")

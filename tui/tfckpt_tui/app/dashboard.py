@@ -238,12 +238,15 @@ class DashboardScreen(Screen[None]):
     def action_perform(self, name: str) -> None:
         """Performs the action called `name`, or shows why it is unavailable."""
         action, reason = self._action(name), self.why_unavailable(name)
+        needs_selection = self._chosen is None and bool(self._reason(action, Selection()))
+        if not reason and needs_selection and not self.selection.marked:
+            reason = self.panes.history.take_lost()
         if reason:
             title = f"{NOT_NOW}{action.label_for(self.snapshot, self.selection)}"
             self.notify(reason, title=title, severity="warning", markup=False)
         else:
             action.perform(self)
-            if self._chosen is None and self._reason(action, Selection()):
+            if needs_selection:
                 # What the user acted on stays selected, whatever is saved meanwhile.
                 self.panes.history.hold_cursor()
 

@@ -413,7 +413,8 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
             if self.runs.marks_are_gone
             else "There is no run."
         )
-        why = READ_ONLY if self._read_only else "" if self.runs.chosen else none
+        lost = "" if self.runs.marked else self.runs.take_lost()
+        why = READ_ONLY if self._read_only else lost if self.runs.chosen else none
         if why:
             self.notify(why, title=f"{NOT_NOW}change", severity="warning", markup=False)
         return not why

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
@@ -12,6 +13,10 @@ from tfckpt_tui.app.widgets.base.columns import Column
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.marks import Marks
 from tfckpt_tui.formats.sort_order import Order, SortOrders
+from tfckpt_tui.formats.text import clean
+
+REACTION_SECONDS = 1.5
+"""A key that is typed so soon after the selected row has gone was meant for that one."""
 
 RowT = TypeVar("RowT")
 ItemT = TypeVar("ItemT")
@@ -40,7 +45,9 @@ class TablePane(ListPane[RowT], Generic[RowT, ItemT]):
         super().__init__(id=id)
         self._orders = orders
         self._order: Order | None = None
+        self._key_of = key_of
         self._marks = Marks(key_of)
+        self._lost, self._lost_at = "", float("-inf")
 
     # -- for subclasses ----------------------------------------------------------------------
 
@@ -74,6 +81,28 @@ class TablePane(ListPane[RowT], Generic[RowT, ItemT]):
     def marks_are_gone(self) -> bool:
         """Whether all marked items are gone: then nothing is chosen, not even the selected one."""
         return self._marks.are_gone(self.all_items)
+
+    def take_lost(self) -> str:
+        """Returns once that the selected item has just gone, as sentences; otherwise nothing.
+
+        The cursor is on another row then, which the user may not have seen.
+        """
+        lost, self._lost = self._lost, ""
+        if not lost or time.monotonic() - self._lost_at >= REACTION_SECONDS:
+            return ""
+        return f"{clean(lost)} has just gone. The cursor is on another row: press the key again."
+
+    def rows_changed(self) -> None:
+        """Moves the cursor back to its item, or notes that it has gone."""
+        before = self._key
+        super().rows_changed()
+        if before not in {None, self._key} and before not in map(self._key_of, self.all_items):
+            self._lost, self._lost_at = before or "", time.monotonic()
+
+    def move_to(self, row: int) -> None:
+        """Moves the cursor to `row` and scrolls it into view."""
+        self._lost = ""
+        super().move_to(row)
 
     def toggle_mark(self) -> None:
         """Marks or unmarks the selected item, and moves to the next row."""
