@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 from app_driving import opened, top, until_shown
 from rundir_factory import RunFactory
 
-from accounts import ALICE, BOB, GROUP, acting_as, replace_as, share
+from accounts import ALICE, BOB, GROUP, acting_as, replace_as, share, sleeping
 from bundle_writing import write_floats
 from command_running import Tool
 from recorded_slurm import RecordedSlurm, job_line
@@ -26,6 +28,7 @@ from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.storage.documents import encode, store
+from tfckpt_trainer.rundir.storage.owners import user_name
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.dialogs.batch_job import SubmitJobDialog
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -193,3 +196,31 @@ def test_no_batch_job_is_cancelled_because_another_user_names_it(
     with suppress(LaunchError):
         stop(ended.run, through=FrontEnd.APP, scheduler=Slurm(slurm))
     assert slurm.asked("scancel")
+
+
+@needs("root")
+def test_a_heartbeat_that_names_a_process_of_somebody_else_is_named(
+    open_place: Path, tool: Tool
+) -> None:
+    share(open_place)
+    made = RunFactory(open_place).create()
+    for step, parent in ((100, None), (200, "ckpt-100")):
+        made.checkpoint(step, 0, parent)
+    with sleeping() as process:
+        made.worker(
+            0,
+            host=os.uname().nodename,
+            pid=process.pid,
+            process_started_at=psutil.Process(process.pid).create_time(),
+            updated_at=time.time() - 90,
+        )
+        heartbeat = made.run.worker_status(0)
+        os.chown(heartbeat, BOB, GROUP)
+        said = tool("prune", open_place, "ckpt-100", "--yes")
+        assert said.code == 4
+        assert (
+            f"{heartbeat} of {user_name(BOB)} calls process {process.pid} a trainer" in said.words
+        )
+        assert f"one of {user_name(ALICE)} and does not answer" in said.words
+        heartbeat.unlink()
+        assert "does not answer" not in tool("prune", open_place, "ckpt-100", "--dry-run").words

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from tfckpt_trainer.catalog.directory import pins
@@ -31,12 +33,14 @@ from tfckpt_trainer.rundir.event_log import note_event
 from tfckpt_trainer.rundir.full_disk import DiskFullError, advice_for_undo, replace_advice
 from tfckpt_trainer.rundir.heartbeats.liveness import find_other_trainer, heartbeat_age_on_disk
 from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here
+from tfckpt_trainer.rundir.heartbeats.process_table import process_user
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, PruneArguments, UndoArguments
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.storage.documents import encode
 from tfckpt_trainer.rundir.storage.files import create_lock
+from tfckpt_trainer.rundir.storage.owners import user_name
 from tfckpt_trainer.words.advice import Advice, command_or_key, only_command
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.control.request import DEFAULT_TIMEOUT, FrontEnd, OnChange, ask, log_event
@@ -446,6 +450,24 @@ def _settle(run: RunDirectory) -> list[str]:
     return told
 
 
+def _refuse_heartbeat_of_another_user(heartbeat: Path, pid: int) -> None:
+    """Refuses with the file if a process is not of the user who wrote that it is a trainer."""
+    user = process_user(pid)
+    try:
+        writer = heartbeat.stat().st_uid
+    except OSError:
+        return
+    if user not in {None, writer}:
+        raise RefusedError(
+            f"{heartbeat} of {user_name(writer)} calls process {pid} a trainer, which is one of "
+            f"{user_name(user)} and does not answer. Nothing was changed.",
+            Advice.of(
+                "If it is none, remove the file: {command}.",
+                command=f"`rm {shlex.quote(str(heartbeat))}`",
+            ),
+        )
+
+
 def _refuse_silent_trainer(run: RunDirectory) -> None:
     """Refuses if heartbeats show a trainer that neither answers nor holds the lock.
 
@@ -455,6 +477,8 @@ def _refuse_silent_trainer(run: RunDirectory) -> None:
     other = find_other_trainer(run)
     if other is None:
         return
+    if is_pid_valid_here(other):
+        _refuse_heartbeat_of_another_user(run.worker_status(other.index), other.pid)
     if other.is_starting and is_pid_valid_here(other):
         raise RefusedError(
             f"A trainer is starting in {run.root}: worker {other.index} (process {other.pid}). It "
