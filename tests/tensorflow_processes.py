@@ -45,6 +45,8 @@ _PASSED_ON = (
     signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2,
 )  # fmt: skip
 _started: list[subprocess.Popen[bytes]] = []
+_TEMPORARY = os.environ.get("TMPDIR", "/tmp")
+"""Where temporary files are before a test says otherwise: the next ones need what one starts."""
 
 started = 0
 """How many programs were started."""
@@ -252,7 +254,7 @@ def _start(listener: socket.socket, imports: str) -> None:
             [sys.executable, "-P", __file__, str(listener.fileno()), imports],
             stdin=subprocess.DEVNULL,
             # TensorFlow reads this when it is imported, so a program's own value comes too late.
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+            env={**os.environ, "TMPDIR": _TEMPORARY, "TF_CPP_MIN_LOG_LEVEL": "2"},
             pass_fds=[listener.fileno()],
         )
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -30,6 +32,24 @@ time.sleep(600)
 def start(place: Path, *arguments: str) -> subprocess.Popen[bytes]:
     (place / "script.py").write_text(SCRIPT)
     return subprocess.Popen([*python_with_tensorflow(), "script.py", *arguments], cwd=place)
+
+
+def test_temporary_files_are_in_no_directory_of_the_test_that_was_first(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    code = (
+        "import os, sys, tensorflow_processes as processes;"
+        f"os.environ['TMPDIR'] = {str(gone)!r};"
+        "first = processes.CommandProcess('tempfile');"
+        "first.communicate();"
+        f"print(os.listdir({str(gone)!r}))"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "PYTEST_XDIST_TESTRUNUID"}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 
 def test_the_exit_status_is_that_of_the_program(tmp_path: Path) -> None:
