@@ -388,6 +388,12 @@ class TestTrash:
         assert told[-1] == emptied.freed
         assert list(history.run.trash.iterdir()) == []
 
+    def test_what_is_not_in_the_trash_is_not_called_deleted(self, history):
+        told = prune(history, "ckpt-100", "ckpt-200")
+        for path in [history.run.trash / told.id / name for name in told.checkpoints[1].files]:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        assert empty_trash(history.run).names == ("ckpt-100",)
+
     def test_what_came_after_the_question_stays(self, history):
         told, newer = prune(history, "ckpt-100"), prune(history, "ckpt-200")
         assert empty_trash(history.run, only=[told.id]).names == ("ckpt-100",)

@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from tfckpt_trainer.bundle.index import index_lies_at
@@ -179,9 +180,10 @@ class _Emptying:
             return
         directory = self._run.trash / manifest.id
         emptied = self._run.trash / f"{manifest.id}{EMPTIED}"
-        files = [directory / name for one in manifest.checkpoints for name in one.files]
+        files = {one.name: [directory / name for name in one.files] for one in manifest.checkpoints}
+        there = [name for name, paths in files.items() if any(map(os.path.lexists, paths))]
         try:
-            require_permission([directory / MANIFEST, *files])
+            require_permission([directory / MANIFEST, *chain(*files.values())])
             # A rename needs no space. It is flushed before the files: a power loss must not restore
             # a prune without them.
             move(directory, emptied)
@@ -189,7 +191,7 @@ class _Emptying:
         except OSError as error:
             self.problems.append(_not_deleted(directory, error))
             return
-        self._names += manifest.names
+        self._names += there
         self._delete(emptied, manifest)
 
     def finish_interrupted(self) -> None:
