@@ -185,7 +185,7 @@ def test_who_may_not_delete_what_is_in_the_trash_takes_no_undo_away(
     with acting_as(BOB, 0o022):
         refused = tool("trash", shared, "empty", "--yes")
     assert refused.code == 1
-    assert "Deleted 0 checkpoints" in refused.data
+    assert "Deleted" not in refused.data
     assert re.search(rf"{place}(/\S+)?: (Permission denied|Operation not permitted)", refused.words)
     assert read_entries(made.run) == before
     with acting_as(ALICE, 0o022):

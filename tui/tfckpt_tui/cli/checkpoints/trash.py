@@ -169,9 +169,10 @@ def empty(run: RunDirectory, manifests: Sequence[TrashManifest]) -> Emptied:
 
 
 def print_emptied(emptied: Emptied) -> None:
-    """Prints what was deleted for good."""
-    what = units.count(len(emptied.names), "checkpoint")
-    print_line(f"Deleted {what} for good, freed {units.size(emptied.freed)}.")
+    """Prints what was deleted for good, unless problems kept all of it."""
+    if emptied.names or emptied.freed or not emptied.problems:
+        what = units.count(len(emptied.names), "checkpoint")
+        print_line(f"Deleted {what} for good, freed {units.size(emptied.freed)}.")
 
 
 def warnings_of(emptied: Emptied | None) -> tuple[str, ...]:
