@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from rundir_factory import RunFactory, two_branches
 from textual.pilot import Pilot
 
+from command_running import Tool
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.directory.pins import pinned_names
 from tfckpt_trainer.rundir.command_queue import CommandQueue
@@ -232,3 +233,20 @@ async def test_a_row_that_the_user_moved_to_is_meant(
         assert meant is not None
         await pilot.press("asterisk")
         await until(pilot, lambda: pinned_names(ended.run) == {meant.name}, "it is pinned")
+
+
+async def test_a_prune_of_marked_ones_that_have_just_gone_prunes_no_others(
+    ended: RunFactory, tool: Tool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_pane, "REACTION_SECONDS", float("inf"))
+    async with opened(ended.run) as pilot:
+        history = pilot.app.screen.query_one(History)
+        mark(pilot, "ckpt-100")
+        assert tool("prune", ended.run.root, "ckpt-100", "--yes").code == 0
+        await until(pilot, lambda: history.row_count() == 5, "one less")
+        assert not history.marked
+        await pilot.press("p")
+        await until_shown(pilot, "has just gone")
+        assert len(pilot.app.screen_stack) == 1
+        await pilot.press("p")
+        await until(pilot, lambda: len(pilot.app.screen_stack) == 2, "the rules")

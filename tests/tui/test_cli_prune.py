@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from rundir_factory import RunFactory, two_branches, without_heartbeats
 
 from beating import beating
-from bundle_writing import array, write
+from bundle_writing import array, write, write_floats
 from command_running import BINARY, Tool, run_binary
 from real_file_systems import make_read_only, small_tmpfs
 from tfckpt_trainer.rundir.event_log import read_entries
@@ -597,3 +597,21 @@ def test_a_command_to_the_trainer_of_another_user_names_its_owner(
         os.seteuid(os.getuid())
     assert said.code == 1
     assert f"Nothing was changed. Run this as its owner, {owner}. To share " in said.words
+
+
+def test_what_lay_beside_a_verified_checkpoint_does_not_become_it(
+    tool: Tool, tmp_path: Path
+) -> None:
+    for step in (100, 200):
+        for path in write_floats(tmp_path / f"m-{step}", [float(step)]):
+            os.utime(path, (step, step))
+    others = tmp_path / "m-100.data-00001-of-00002"
+    others.write_bytes(bytes(1000))
+    os.utime(others, (100, 100))
+    tool("verify", tmp_path)
+    assert tool("prune", tmp_path, "m-100", "--yes").code == 0
+    assert tool("trash", tmp_path, "empty", "--yes").code == 0
+    assert [one["name"] for one in tool("ls", tmp_path, "--json").json["checkpoints"]] == ["m-200"]
+    refused = tool("prune", tmp_path, "m-100", "--delete", "--yes")
+    assert "m-100 is not a checkpoint" in refused.words
+    assert others.stat().st_size == 1000

@@ -239,7 +239,8 @@ class DashboardScreen(Screen[None]):
         """Performs the action called `name`, or shows why it is unavailable."""
         action, reason = self._action(name), self.why_unavailable(name)
         needs_selection = self._chosen is None and bool(self._reason(action, Selection()))
-        if not reason and needs_selection and not self.selection.marked:
+        is_chosen = self._chosen is not None or bool(self.selection.marked)
+        if not (reason or is_chosen) and (needs_selection or action.applies_to_marked):
             reason = self.panes.history.take_lost()
         if reason:
             title = f"{NOT_NOW}{action.label_for(self.snapshot, self.selection)}"

@@ -12,13 +12,14 @@ from __future__ import annotations
 from enum import Enum, auto
 from pathlib import Path
 
-from tfckpt_trainer.bundle.index import IndexReader, index_path
+from tfckpt_trainer.bundle.index import IndexReader, index_path, shard_path
 from tfckpt_trainer.bundle.recognition import IndexKind, is_meta_graph, recognize_index
 from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.directory.save_directories import parts_directory
 from tfckpt_trainer.catalog.scan.states import CheckpointEvidence, StateVerdict
 from tfckpt_trainer.errors import BundleError, DamagedFileError
+from tfckpt_trainer.rundir.records.checkpoint import VerificationRecord
 
 
 class Ownership(Enum):
@@ -53,7 +54,7 @@ def ownership_of(root: Path, evidence: CheckpointEvidence, verdict: StateVerdict
     if kind is IndexKind.OTHER:
         return Ownership.NONE
     stored = evidence.verification
-    if stored is not None and stored.fault is None:
+    if stored is not None and stored.fault is None and _was_verified(root, files, stored):
         return Ownership.PROVEN
     # An index that cannot be recognized is a damaged one if there is data beside it.
     is_dead_link = bool(files.links) and not files.has_index
@@ -67,6 +68,22 @@ def ownership_of(root: Path, evidence: CheckpointEvidence, verdict: StateVerdict
         or evidence.listed
     )
     return Ownership.LIKELY if is_likely else Ownership.NONE
+
+
+def _was_verified(root: Path, files: CheckpointFiles, stored: VerificationRecord) -> bool:
+    """Whether files are those of a result: their index, or of a whole set of data files.
+
+    A result may stay when its checkpoint is pruned. It names all that had the name.
+    """
+    names = stored.files.keys()
+    if files.index is not None:
+        return files.index.name in names
+    prefix = root / files.name
+    return any(
+        count <= len(names)
+        and all(shard_path(prefix, n, count).name in names for n in range(count))
+        for count in files.shard_counts
+    )
 
 
 def _is_recorded(evidence: CheckpointEvidence) -> bool:

@@ -23,6 +23,10 @@ class Marks(Generic[ItemT]):
         self._among: tuple[ItemT, ...] = ()
         self._found: tuple[ItemT, ...] | None = None
 
+    def __len__(self) -> int:
+        """How many items are marked, gone or not."""
+        return len(self._marked)
+
     def __contains__(self, name: object) -> bool:
         """Whether an item is marked."""
         return name in self._marked

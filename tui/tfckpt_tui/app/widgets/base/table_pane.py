@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Generic, TypeVar
 
 from msgspec.structs import replace
@@ -83,21 +83,31 @@ class TablePane(ListPane[RowT], Generic[RowT, ItemT]):
         return self._marks.are_gone(self.all_items)
 
     def take_lost(self) -> str:
-        """Returns once that the selected item has just gone, as sentences; otherwise nothing.
+        """Returns once that what was selected or marked has just gone, as sentences, or nothing.
 
-        The cursor is on another row then, which the user may not have seen.
+        A key would act on something else then, which the user may not have seen.
         """
         lost, self._lost = self._lost, ""
         if not lost or time.monotonic() - self._lost_at >= REACTION_SECONDS:
             return ""
-        return f"{clean(lost)} has just gone. The cursor is on another row: press the key again."
+        return f"{lost} has just gone. Look at what is selected, and press the key again."
+
+    def remove_marks(self, keys: Collection[str]) -> None:
+        """Removes the marks of items that are elsewhere now."""
+        had_marks = bool(self._marks)
+        self._marks.remove(keys)
+        if had_marks and not self._marks:
+            self._lose("What was marked")
+
+    def _lose(self, what: str) -> None:
+        self._lost, self._lost_at = what, time.monotonic()
 
     def rows_changed(self) -> None:
         """Moves the cursor back to its item, or notes that it has gone."""
         before = self._key
         super().rows_changed()
         if before not in {None, self._key} and before not in map(self._key_of, self.all_items):
-            self._lost, self._lost_at = before or "", time.monotonic()
+            self._lose(clean(before or ""))
 
     def move_to(self, row: int) -> None:
         """Moves the cursor to `row` and scrolls it into view."""

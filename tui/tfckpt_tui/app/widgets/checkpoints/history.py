@@ -152,7 +152,7 @@ class History(TablePane[Checkpoint | VersionOne | OtherFile, Checkpoint]):
             trashed = {name for manifest in snapshot.trash for name in manifest.names}
             # Those that a prune or undo moves at this moment are listed, and in the trash.
             there = {c.name for c in snapshot.checkpoints if c.state is not CheckpointState.TRASHED}
-            self._marks.remove(trashed - there)
+            self.remove_marks(trashed - there)
         if is_other or self._filter.tests:
             # Ages and marks change without new checkpoints.
             self.choose_rows()
