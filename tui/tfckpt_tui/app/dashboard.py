@@ -29,6 +29,7 @@ from tfckpt_tui.app.protocols import RunApp, Selection, run_app_of
 from tfckpt_tui.app.widgets.base.dashboard_layout import SMALLEST, is_too_small
 from tfckpt_tui.app.widgets.base.keybar import KeyBar, KeyHint
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
+from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.checkpoint_columns import checkpoint_path, copied_row
 from tfckpt_tui.formats.checkpoint_filter import parse_filter
@@ -114,7 +115,8 @@ class DashboardScreen(Screen[None]):
         actions = tuple(actions)
         self._actions += actions
         self._bindings = BindingsMap.merge([self._bindings, BindingsMap(bindings_of(actions))])
-        if self._has_panes:
+        # An app that quits removes the panes before it takes its last messages.
+        if self._has_panes and is_open(self):
             self._update_keys()
 
     @property
