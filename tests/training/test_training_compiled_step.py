@@ -159,3 +159,29 @@ def test_of_a_step_the_functions_of_the_script_are_converted_alone(monkeypatch, 
     assert converted == [of_replica, halved_until_small]
     with pytest.raises(tf.errors.OperatorNotAllowedInGraphError):
         step_for(tf.autograph.experimental.do_not_convert(untouched))(tf.constant(1.0))
+
+
+def test_of_a_model_the_overrides_are_converted_alone(monkeypatch):
+    import keras
+    import tensorflow as tf
+    from tensorflow.python.autograph.impl import api
+
+    from tfckpt_trainer.training.steps.step_functions import CompiledStep, of_script
+
+    converted, convert = [], api._convert_actual
+    monkeypatch.setattr(
+        api, "_convert_actual", lambda *words: converted.append(words[0]) or convert(*words)
+    )
+
+    class Halving(keras.Model):
+        def test_step(self, batch):
+            return {"loss": batch if batch > 0.0 else -batch}
+
+    kept, changed = keras.Sequential([keras.layers.Dense(1)]), Halving()
+    kept.compile(loss="mse")
+    pair = (tf.ones((2, 3)), tf.ones((2, 1)))
+    CompiledStep(lambda batch: of_script(kept.test_step)(batch))(pair)
+    assert converted == []
+    step = CompiledStep(lambda batch: of_script(changed.test_step)(batch))
+    assert float(step(tf.constant(-2.0))["loss"]) == 2.0
+    assert [function.__func__ for function in converted] == [Halving.test_step]

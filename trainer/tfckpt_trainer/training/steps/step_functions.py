@@ -130,13 +130,14 @@ def of_script(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Returns a function of the script as AutoGraph converts it, unless it runs eagerly.
 
     The functions of the library look at no value of a tensor. To convert them too takes a tenth of
-    a second at the start of each worker.
+    a second at the start of each worker. Those of Keras are left as they are, as in `tf.function`.
     """
     if tf.executing_eagerly():
         return function
     # `tf.function` has turned it off for what is around the function.
     enabled = ControlStatusCtx(Status.ENABLED)
-    converted: Callable[[Any], Any] = convert(recursive=True, conversion_ctx=enabled)(function)
+    decorator = convert(recursive=True, user_requested=False, conversion_ctx=enabled)
+    converted: Callable[[Any], Any] = decorator(function)
     return converted
 
 
