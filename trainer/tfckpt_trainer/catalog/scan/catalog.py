@@ -448,7 +448,9 @@ def _own_size(run: RunDirectory, evidence: CheckpointEvidence, verdict: StateVer
     size = files.size + (evidence.aside.size if evidence.aside is not None else 0)
     if files.graph is None and files.shard_counts <= {verdict.shards}:
         return size
-    others = names_of_others(run.root, evidence)
+    # The index was read for the verdict, unless it is put off, or damaged.
+    count = None if verdict.state is CheckpointState.CORRUPT else verdict.shards
+    others = names_of_others(run.root, evidence, count)
     return size - sum(fact.size for fact in files.index_first if fact.name in others)
 
 

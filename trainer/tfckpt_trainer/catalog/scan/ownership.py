@@ -125,15 +125,22 @@ def _recognized(index: Path) -> IndexKind:
         return IndexKind.UNKNOWN
 
 
-def names_of_others(root: Path, evidence: CheckpointEvidence) -> set[str]:
-    """Returns the names of the files that the content of a checkpoint does not make its own."""
+def names_of_others(root: Path, evidence: CheckpointEvidence, count: int | None = None) -> set[str]:
+    """Returns the names of the files that the content of a checkpoint does not make its own.
+
+    Args:
+        root: The run directory.
+        evidence: What is known about the checkpoint.
+        count: The number of its data files; None to read its index.
+    """
     files = evidence.files
     if files.is_usual:
         return set()
     names: set[str] = set()
     if files.has_index_and_data:
         try:
-            count = IndexReader.checked(str(index_path(root / files.name))).shard_count
+            if count is None:
+                count = IndexReader.checked(str(index_path(root / files.name))).shard_count
             names |= {fact.name for fact in files.shards_of_other_counts(count)}
         except (BundleError, DamagedFileError, OSError):
             # A damaged index tells nothing. Of two sets of data files, either may be its own.
