@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import msgspec
+import pytest
 from app_driving import StillMonitor, opened, shown, top, until, until_shown
 from msgspec.structs import replace
 from rundir_factory import RunFactory
@@ -17,8 +18,11 @@ from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase
 from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.app.dashboard import DashboardScreen
+from tfckpt_tui.app.dashboard_panes import DashboardPanes
 from tfckpt_tui.app.dialogs.prune import PruneDialog
 from tfckpt_tui.app.screens.trash import TrashScreen
+from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 
 
@@ -155,3 +159,20 @@ async def test_an_example_of_a_rule_does_not_look_like_a_value(ended: RunFactory
         await until(pilot, lambda: isinstance(pilot.app.screen, PruneDialog), "the dialog")
         fields = pilot.app.screen.query(Input)
         assert "e.g. loss:min:3" in {field.placeholder for field in fields}
+
+
+async def test_actions_of_packages_may_come_while_the_app_quits(
+    live: RunFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = []
+
+    def take_late(panes: DashboardPanes) -> None:
+        dashboard = panes.screen
+        assert isinstance(dashboard, DashboardScreen)
+        dashboard.add_actions(())
+        taken.append(bool(panes.query(History)))
+
+    monkeypatch.setattr(DashboardPanes, "on_unmount", take_late, raising=False)
+    async with opened(live.run):
+        pass
+    assert taken == [False]
