@@ -29,6 +29,13 @@ def mark(pilot: Pilot[int], *names: str) -> None:
         history.toggle_mark()
 
 
+async def lose(pilot: Pilot[int], made: RunFactory, name: str) -> None:
+    """Deletes one of six checkpoints, as another program does, and waits until the app shows it."""
+    for path in [*made.run.root.glob(f"{name}.*"), made.run.record(name)]:
+        path.unlink()
+    await until_shown(pilot, "5 checkpoints")
+
+
 def test_the_marks_of_all_are_removed_only_if_all_are_marked() -> None:
     marks, names = Marks[str](str), ("a", "b", "c")
     marks.toggle_all(names[:2])
@@ -184,9 +191,7 @@ async def test_no_key_acts_on_a_neighbour_of_what_was_marked_and_is_gone(ended: 
         history = pilot.app.screen.query_one(History)
         mark(pilot, "ckpt-100")
         history.select("ckpt-500")
-        for path in [*ended.run.root.glob("ckpt-100.*"), ended.run.record("ckpt-100")]:
-            path.unlink()
-        await until_shown(pilot, "5 checkpoints")
+        await lose(pilot, ended, "ckpt-100")
         for key in ("asterisk", "v", "p"):
             await pilot.press(key)
             await until_shown(pilot, "The marked checkpoints are gone: esc unmarks.")
@@ -204,9 +209,7 @@ async def test_a_key_for_what_has_just_gone_acts_on_no_other(
     async with opened(ended.run) as pilot:
         history = pilot.app.screen.query_one(History)
         history.select("ckpt-300")
-        for path in [*ended.run.root.glob("ckpt-300.*"), ended.run.record("ckpt-300")]:
-            path.unlink()
-        await until_shown(pilot, "5 checkpoints")
+        await lose(pilot, ended, "ckpt-300")
         await pilot.press("asterisk")
         await until_shown(pilot, "ckpt-300 has just gone.")
         assert not list(ended.run.pins_directory.iterdir())
@@ -224,9 +227,7 @@ async def test_a_row_that_the_user_moved_to_is_meant(
     async with opened(ended.run) as pilot:
         history = pilot.app.screen.query_one(History)
         history.select("ckpt-300")
-        for path in [*ended.run.root.glob("ckpt-300.*"), ended.run.record("ckpt-300")]:
-            path.unlink()
-        await until_shown(pilot, "5 checkpoints")
+        await lose(pilot, ended, "ckpt-300")
         if seconds:
             history.select("ckpt-500")
         meant = history.selected
