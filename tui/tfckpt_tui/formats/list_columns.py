@@ -63,7 +63,6 @@ class ListColumn(msgspec.Struct, Generic[ItemT], frozen=True):
         text: The text in all lists, at a time in seconds since the epoch; safe to show.
         cell: Column of the app's list.
         cell_text: Text in the app's list, if it differs.
-        style: Style in the app's list, if it depends on what is listed.
         command: Heading in the table of the command.
     """
 
@@ -71,7 +70,6 @@ class ListColumn(msgspec.Struct, Generic[ItemT], frozen=True):
     text: Callable[[ItemT, float], str]
     cell: ListCell | None = None
     cell_text: Callable[[ItemT, float], str] | None = None
-    style: Callable[[ItemT], str] | None = None
     command: str = ""
 
 

@@ -204,8 +204,9 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
     @property
     def has_position(self) -> bool:
         """Whether its step is that of the run: after the restore, if there was one to do."""
+        without = {Activity.STARTING, Activity.RESTORING}
+        if self.phase is None:
+            return bool(self.step) or self.activity not in without
+        # One that ended in such a phase never had a position.
         is_early = self.phase in {*BEFORE_RUN, Phase.RESTORE}
-        begins = self.activity in {Activity.STARTING, Activity.RESTORING}
-        # One that ended in such a phase never had one.
-        is_unknown = is_early and self.activity is Activity.EXITED
-        return bool(self.step) or not (is_unknown or (begins and (is_early or self.phase is None)))
+        return bool(self.step) or not (is_early and self.activity in {*without, Activity.EXITED})

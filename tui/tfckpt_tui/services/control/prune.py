@@ -479,11 +479,11 @@ def _refuse_silent_trainer(run: RunDirectory) -> None:
         return
     if is_pid_valid_here(other):
         _refuse_heartbeat_of_another_user(run.worker_status(other.index), other.pid)
-    if other.is_starting and is_pid_valid_here(other):
-        raise RefusedError(
-            f"A trainer is starting in {run.root}: worker {other.index} (process {other.pid}). It "
-            "takes no commands yet. Nothing was changed. Try again in a moment."
-        )
+        if other.is_starting:
+            raise RefusedError(
+                f"A trainer is starting in {run.root}: worker {other.index} (process {other.pid}). "
+                "It takes no commands yet. Nothing was changed. Try again in a moment."
+            )
     age = max(0.0, heartbeat_age_on_disk(run, other.index))
     raise RefusedError(
         f"A trainer is running in {run.root}: worker {other.index} (process {other.pid} on "

@@ -39,7 +39,7 @@ from tfckpt_tui.reports.run_facts import FailureFacts
 from tfckpt_tui.services.batch.job_alerts import find_job_alerts
 from tfckpt_tui.services.batch.job_view import JobView, state_with_job, with_events
 from tfckpt_tui.services.runs.failure import find_failure, state_reason
-from tfckpt_tui.services.runs.failure_card import Trouble, explain_failure, loss_of
+from tfckpt_tui.services.runs.failure_card import Trouble, explain_failure, newest_loss
 from tfckpt_tui.services.runs.heartbeats import Heartbeats
 
 _WITHIN_TRAINING = frozenset({WorkerState.SAVING, WorkerState.RESTORING})
@@ -438,19 +438,12 @@ def _position(reading: RunReading, state: RunState) -> tuple[int | None, int, in
         return step, branch, max(0, chief.step - step)
     if start is None:
         return None, 0, 0
-    has_ended = state in HAS_ENDED and not reading.start_is_chosen
-    return start.step, start.branch, _lost_before(start, reading.event_log) if has_ended else 0
-
-
-def _lost_before(start: NextStart, event_log: Sequence[EventEntry]) -> int:
-    """Returns the steps that were lost with a worker, after which no trainer has begun."""
-    for entry in reversed(event_log):
-        if entry.kind is EventKind.START:
-            return 0
-        loss = loss_of(entry.details) if entry.kind is EventKind.WORKER_LOST else None
-        if loss is not None:
-            return max(0, (loss.step or 0) - (start.step or 0))
-    return 0
+    # A worker may be lost, and no trainer have begun since.
+    lost = newest_loss(reading.event_log, since=EventKind.START)
+    if lost is None or state not in HAS_ENDED or reading.start_is_chosen:
+        return start.step, start.branch, 0
+    _, loss = lost
+    return start.step, start.branch, max(0, (loss.step or 0) - (start.step or 0))
 
 
 def has_lost_steps(heartbeats: Heartbeats, state: RunState) -> bool:

@@ -277,13 +277,18 @@ def _recorded(trouble: Trouble) -> _Cause | None:
     return None
 
 
-def newest_loss(event_log: Sequence[EventEntry]) -> tuple[float, WorkerLoss] | None:
+def newest_loss(
+    event_log: Sequence[EventEntry], since: EventKind | None = None
+) -> tuple[float, WorkerLoss] | None:
     """Returns the newest loss of a worker that the supervisor noted, and when; None without one.
 
     Args:
         event_log: Entries of the event log, oldest first.
+        since: Only losses after the newest entry of this kind; None for all.
     """
     for entry in reversed(event_log):
+        if entry.kind is since:
+            return None
         loss = loss_of(entry.details) if entry.kind is EventKind.WORKER_LOST else None
         if loss is not None:
             return entry.at, loss

@@ -102,8 +102,7 @@ class ListPane(Pane, Generic[RowT], can_focus=True):
         for column in self.declared:
             if column.cell is not None:
                 text = (column.cell_text or column.text)(row, self.at)
-                style = column.style(row) if column.style is not None else column.cell.style
-                cells[column.key] = ((text, style),)
+                cells[column.key] = ((text, column.cell.style),)
         return cells
 
     def row_line(self, row: int, width: int) -> StyledLine:
