@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tfckpt_trainer.launch.processes.memory import MemoryWatch, names_memory_kill
+from tfckpt_trainer.launch.supervision.watch import MemoryWatch, names_memory_kill
 from tfckpt_trainer.rundir.records.failure import OutOfMemory
 
 

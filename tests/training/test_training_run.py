@@ -34,7 +34,7 @@ from tfckpt_trainer.rundir.records.run import RunInfo, ScriptCommand
 from tfckpt_trainer.rundir.records.trash import TrashPhase
 from tfckpt_trainer.rundir.records.worker import Ending
 from tfckpt_trainer.rundir.storage.documents import load, remove, store
-from tfckpt_trainer.words.sizes import size
+from tfckpt_trainer.words.counts import size
 from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow

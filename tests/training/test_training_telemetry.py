@@ -268,7 +268,7 @@ def test_a_metric_that_was_not_finite_at_the_restored_checkpoint_keeps_its_first
 
 
 def test_the_stall_of_every_thread_is_read_and_never_falls():
-    from tfckpt_trainer.training.telemetry.cpu_stall import CpuStall, stalled_seconds
+    from tfckpt_trainer.training.telemetry.heartbeat import CpuStall, stalled_seconds
 
     end = threading.Event()
     other = threading.Thread(target=end.wait)
@@ -412,8 +412,8 @@ def test_no_event_file_is_written_through_a_link(tmp_path, link):
 def test_no_trace_is_written_through_a_link(tmp_path, monkeypatch, link, is_made_later):
     import tensorflow as tf
 
+    from tfckpt_trainer.training.commands.profile import Tracer
     from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
-    from tfckpt_trainer.training.telemetry.tracing import Tracer
 
     run, elsewhere = RunDirectory(tmp_path / "run"), tmp_path / "elsewhere"
     run.create()

@@ -83,7 +83,7 @@ NOT_IN_THE_APP = {
     "reports": "what the documentation says of JSON",
     "settings/config.py": "the option that names the file",
     "app/crash_app.py": "after the app has ended",
-    "app/widgets/checkpoints/file_lines.py": "commands that take a file and have no key",
+    "app/screens/tensor_pages.py": "commands that take a file and have no key",
     "cli": "the command line",
 }
 """Modules whose messages the app does not show, and why."""

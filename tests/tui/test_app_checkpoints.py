@@ -18,7 +18,7 @@ from tfckpt_trainer.catalog.directory.trash import RETENTION
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.catalog.scan.foreign_writers import foreign_writers
 from tfckpt_tui.app.app import TfckptApp
-from tfckpt_tui.app.dialogs.foreign_trainer import BesideTrainerDialog
+from tfckpt_tui.app.dialogs.prune_questions import BesideTrainerDialog
 from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
 from tfckpt_tui.app.screens.compare import CompareScreen
 from tfckpt_tui.app.widgets.checkpoints.history import History

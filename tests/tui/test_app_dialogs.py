@@ -18,8 +18,7 @@ from bundle_writing import write_floats
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_tui.app.dashboard import DashboardScreen
-from tfckpt_tui.app.dialogs.dialog import Dialog
-from tfckpt_tui.app.dialogs.list_dialog import ListDialog
+from tfckpt_tui.app.dialogs.dialog import Dialog, ListDialog
 from tfckpt_tui.app.dialogs.prune import PlanList
 from tfckpt_tui.app.dialogs.restore import RestoreDialog
 

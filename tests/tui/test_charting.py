@@ -16,7 +16,6 @@ from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoi
 from tfckpt_tui.app.widgets.charts.braille import Mark, plot
 from tfckpt_tui.charting.axis import Window
 from tfckpt_tui.charting.choices import ChartChoices, Compared, kept_choices
-from tfckpt_tui.charting.cursor import moved, places_of, snapped
 from tfckpt_tui.charting.curves import Across, Curve, possible_axes, thin
 from tfckpt_tui.charting.distributions import Distribution, shades_of
 from tfckpt_tui.charting.grid import (
@@ -36,7 +35,10 @@ from tfckpt_tui.charting.view import (
     View,
     curves_in,
     marked_events,
+    moved,
+    places_of,
     smoothed_curves,
+    snapped,
     values_at,
 )
 

@@ -18,7 +18,7 @@ from rundir_factory import RunFactory
 from command_running import Tool
 from documentation import DOCS
 from tfckpt_trainer.errors import ExitCode, UsageError
-from tfckpt_tui.app.actions.package_actions import actions_of_packages
+from tfckpt_tui.app.actions.extensions import actions_of_packages
 from tfckpt_tui.app.actions.table import ACTIONS, DEFAULT_KEYS
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.cli.main import cli

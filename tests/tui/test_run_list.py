@@ -21,8 +21,8 @@ from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_tui.app.runs_app import RunsApp, RunsRead
-from tfckpt_tui.formats.sparkline import BARS, sparkline
-from tfckpt_tui.services.runs import brief_reading, list_reads
+from tfckpt_tui.app.widgets.run.run_list import BARS, sparkline
+from tfckpt_tui.services.runs import brief_reading, job_list
 from tfckpt_tui.services.runs.account import RunAccount
 from tfckpt_tui.services.runs.file_changes import KEPT_SECONDS, KEPT_SHARE, Kept
 from tfckpt_tui.services.runs.job_list import JobList
@@ -180,13 +180,13 @@ def test_a_run_that_has_ended_is_read_again_only_once_a_file_changed(
     jobs = JobList(clock=lambda: clock[0])
     first = listed(jobs, made.run.root)["run"]
     for _ in range(3):
-        clock[0] += list_reads.ENDED_SECONDS
+        clock[0] += job_list.ENDED_SECONDS
         assert listed(jobs, made.run.root)["run"] is first
     assert len(reads) == 1
     made.worker(0, step=450)
-    clock[0] += list_reads.ENDED_SECONDS / 2
+    clock[0] += job_list.ENDED_SECONDS / 2
     assert listed(jobs, made.run.root)["run"].step == first.step
-    clock[0] += list_reads.ENDED_SECONDS
+    clock[0] += job_list.ENDED_SECONDS
     assert listed(jobs, made.run.root)["run"].chief.status.step == 450
 
 
@@ -199,9 +199,9 @@ def test_a_run_that_ended_days_ago_is_looked_at_less_often(tmp_path: Path) -> No
     jobs = JobList(clock=lambda: clock[0])
     assert listed(jobs, made.run.root)["run"].state is RunState.FAILED
     made.live_worker(0, step=450)
-    clock[0] += 2 * list_reads.ENDED_SECONDS
+    clock[0] += 2 * job_list.ENDED_SECONDS
     assert listed(jobs, made.run.root)["run"].state is RunState.FAILED
-    clock[0] += list_reads.LONG_ENDED_SECONDS
+    clock[0] += job_list.LONG_ENDED_SECONDS
     assert listed(jobs, made.run.root)["run"].chief.status.step == 450
 
 

@@ -1,9 +1,10 @@
-"""An alert: an event of the event log, in the form in which receivers get it."""
+"""An alert: an event of the event log, as receivers get it, and what came of sending it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -12,6 +13,28 @@ from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.words.clean_text import clean
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What came of sending one alert to one receiver.
+
+    Attributes:
+        receiver: The name of the receiver.
+        is_sent: Whether the receiver accepted the alert.
+        result: How it went, as the end of a sentence that begins with the receiver.
+        seconds: How long it took, with all tries.
+        http_status: The last answer of a webhook; None if it gave none.
+        tries: How often it was tried.
+    """
+
+    receiver: str
+    is_sent: bool
+    result: str
+    seconds: float
+    http_status: int | None = None
+    tries: int = 1
+
 
 ALERT_KINDS = frozenset(
     {

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Protocol
 
-from tfckpt_trainer.alerts.alert import AlertMessage, json_body
-from tfckpt_trainer.alerts.delivery import Delivery
+from tfckpt_trainer.alerts.alert import AlertMessage, Delivery, json_body
 from tfckpt_trainer.rundir.run_config import AlertSettings, CommandSettings
 from tfckpt_trainer.scripts.exit_statuses import exit_words
 

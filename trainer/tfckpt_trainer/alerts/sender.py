@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from tfckpt_trainer.alerts.alert import ALERT_KINDS, BY_ALERTS, AlertMessage, make_alert
-from tfckpt_trainer.alerts.delivery import Delivery
+from tfckpt_trainer.alerts.alert import ALERT_KINDS, BY_ALERTS, AlertMessage, Delivery, make_alert
 from tfckpt_trainer.alerts.receivers import Receiver, make_receivers
 from tfckpt_trainer.errors import UsageError, describe_error
 from tfckpt_trainer.rundir.event_log import Tail, note_event

@@ -16,8 +16,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from tfckpt_trainer.alerts.alert import AlertMessage, json_body, slack_body
-from tfckpt_trainer.alerts.delivery import Delivery
+from tfckpt_trainer.alerts.alert import AlertMessage, Delivery, json_body, slack_body
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.run_config import WebhookSettings, why_refused
 from tfckpt_trainer.words.clean_text import clean

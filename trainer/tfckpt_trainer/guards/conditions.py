@@ -11,7 +11,7 @@ import msgspec
 
 from tfckpt_trainer.guards.moving_window import MovingWindow
 from tfckpt_trainer.guards.terms import Metric, Number, Steps, Term, Within
-from tfckpt_trainer.words.sizes import three_digits
+from tfckpt_trainer.words.counts import three_digits
 
 EVERY_METRIC = "*"
 

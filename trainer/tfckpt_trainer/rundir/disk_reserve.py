@@ -17,7 +17,7 @@ from tfckpt_trainer.rundir.full_disk import DiskFullError, advice_to_free_space,
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.disk import disk
 from tfckpt_trainer.rundir.storage.files import write_atomic
-from tfckpt_trainer.words.sizes import size
+from tfckpt_trainer.words.counts import size
 
 RESERVE_BYTES = 256 << 10
 

@@ -26,8 +26,7 @@ from tfckpt_trainer.errors import ExitCode, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app import dialogs, screens
 from tfckpt_tui.app.actions.action import AppAction
-from tfckpt_tui.app.actions.own_actions import own_actions
-from tfckpt_tui.app.actions.package_actions import PackageActions, actions_of_packages
+from tfckpt_tui.app.actions.extensions import PackageActions, actions_of_packages, own_actions
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.dashboard import DashboardScreen
 from tfckpt_tui.app.job_app import JobApp

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from tfckpt_trainer.words.counts import count as count
 from tfckpt_trainer.words.counts import noun as noun
-from tfckpt_trainer.words.sizes import size as size
-from tfckpt_trainer.words.sizes import three_digits
+from tfckpt_trainer.words.counts import size as size
+from tfckpt_trainer.words.counts import three_digits
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 

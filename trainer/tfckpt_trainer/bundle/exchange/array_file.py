@@ -17,7 +17,7 @@ from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, cast_floats, is_inexact, nu
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.heartbeats.writer_marks import remove_leftovers, temporary_path
 from tfckpt_trainer.rundir.storage.files import move
-from tfckpt_trainer.words.sizes import size
+from tfckpt_trainer.words.counts import size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

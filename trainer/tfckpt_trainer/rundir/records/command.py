@@ -231,7 +231,7 @@ class ProfileArguments(CommandArguments, frozen=True, kw_only=True):
     Attributes:
         steps: How many, from the next one on.
         workers: Indexes of the workers that trace; None for all. By default the first one alone:
-            the profiler of TensorFlow can crash the others; see `training/telemetry/tracing.py`.
+            the profiler of TensorFlow can crash the others; see `training/commands/profile.py`.
     """
 
     kind = CommandKind.PROFILE

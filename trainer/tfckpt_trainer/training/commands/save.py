@@ -9,7 +9,7 @@ from tfckpt_trainer.training.commands.handler import (
     Handler,
     advice_on_full_disk,
 )
-from tfckpt_trainer.words.sizes import size
+from tfckpt_trainer.words.counts import size
 
 
 class SaveHandler(Handler[SaveArguments]):

@@ -41,13 +41,12 @@ from tfckpt_trainer.training.loop.between_calls import BetweenCalls
 from tfckpt_trainer.training.loop.coordinator import INTERRUPTED
 from tfckpt_trainer.training.loop.error_save import ErrorSave
 from tfckpt_trainer.training.loop.export import export_request_path, run_export
-from tfckpt_trainer.training.loop.finish import DATASET_ENDED, FinishedRun
 from tfckpt_trainer.training.loop.run_exactness import RunExactness
 from tfckpt_trainer.training.loop.run_options import RunOptions, guards_of
 from tfckpt_trainer.training.loop.run_ownership import RunOwnership
 from tfckpt_trainer.training.loop.run_state import LiveRunState, PassedObjects, supports_seed
 from tfckpt_trainer.training.loop.save_schedule import SaveWhen
-from tfckpt_trainer.training.loop.shutdown import Shutdown
+from tfckpt_trainer.training.loop.shutdown import DATASET_ENDED, FinishedRun, Shutdown
 from tfckpt_trainer.training.loop.step_builder import StepBuilder
 from tfckpt_trainer.training.pipelines.iterators import keep_resources_at_exit
 from tfckpt_trainer.training.process.open_runs import (

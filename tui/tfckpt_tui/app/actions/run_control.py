@@ -138,7 +138,7 @@ class RunControl:
 
     def prune_file(self, file: OtherFile) -> None:
         """Moves a file of another format to the trash, after confirmation."""
-        from tfckpt_tui.app.dialogs.prune_file import PruneFileDialog
+        from tfckpt_tui.app.dialogs.prune_questions import PruneFileDialog
 
         dashboard = self._dashboard
 
@@ -458,7 +458,7 @@ class RunControl:
 
     def _confirm_foreign_trainer(self, names: tuple[str, ...], foreign: ForeignWriters) -> None:
         """Prunes beside a program that does not use this library, after a second confirmation."""
-        from tfckpt_tui.app.dialogs.foreign_trainer import BesideTrainerDialog
+        from tfckpt_tui.app.dialogs.prune_questions import BesideTrainerDialog
 
         free = tuple(name for name in names if name not in foreign.in_use)
 
@@ -481,7 +481,7 @@ class RunControl:
 
     def _offer_deletion(self, names: tuple[str, ...], *, beside_trainer: bool) -> None:
         """Permanently deletes checkpoints that did not fit into the trash, after confirmation."""
-        from tfckpt_tui.app.dialogs.delete import DeleteForGoodDialog
+        from tfckpt_tui.app.dialogs.prune_questions import DeleteForGoodDialog
 
         dashboard = self._dashboard
         key_of = dashboard.run_app.key_of

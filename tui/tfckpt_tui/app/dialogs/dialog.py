@@ -15,6 +15,8 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
+from tfckpt_tui.app.widgets.base.dashboard_layout import SHORT
+from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.modal import Modal
 from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Span, lines_to_content, to_content
@@ -267,3 +269,23 @@ class Dialog(Modal[AnswerT | None]):
         if refusal:
             lines += [(), (("✗ ", "bad"), (refusal, "bad"))]
         return lines_to_content(lines)
+
+
+class ListDialog(Dialog[AnswerT]):
+    """A dialog with one list, in as many lines as the terminal has."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "scroll_list(-1)", show=False, priority=True),
+        Binding("down", "scroll_list(1)", show=False, priority=True),
+        Binding("pageup", "scroll_list(-8)", show=False),
+        Binding("pagedown", "scroll_list(8)", show=False),
+    ]
+
+    def __init__(self, snapshot: RunSnapshot) -> None:
+        super().__init__(snapshot)
+        self.add_class("-large", update=False)
+        self.VERTICAL_BREAKPOINTS = [(0, "-short"), (SHORT, "-tall")]
+
+    def action_scroll_list(self, rows: int) -> None:
+        """Scrolls the list, whatever has the focus."""
+        self.query_one("#plan", ListPane).scroll_rows(rows)

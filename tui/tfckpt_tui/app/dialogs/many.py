@@ -12,8 +12,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from tfckpt_trainer.errors import TfckptError
-from tfckpt_tui.app.dialogs.dialog import AnswerT, Choice, Dialog
-from tfckpt_tui.app.dialogs.list_dialog import ListDialog
+from tfckpt_tui.app.dialogs.dialog import AnswerT, Choice, Dialog, ListDialog
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.pane import is_open

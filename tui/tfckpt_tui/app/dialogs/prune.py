@@ -17,8 +17,7 @@ from tfckpt_trainer.catalog.retention.rules import RuleFields
 from tfckpt_trainer.catalog.scan.order import find_order_doubt
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.scripts.script_objects import name_of
-from tfckpt_tui.app.dialogs.dialog import Choice, field_rows
-from tfckpt_tui.app.dialogs.list_dialog import ListDialog
+from tfckpt_tui.app.dialogs.dialog import Choice, ListDialog, field_rows
 from tfckpt_tui.app.protocols import key_of
 from tfckpt_tui.app.widgets.base.columns import Column, Layout
 from tfckpt_tui.app.widgets.base.list_pane import ListPane

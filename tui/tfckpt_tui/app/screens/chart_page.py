@@ -24,7 +24,6 @@ from tfckpt_tui.app.widgets.charts.chart import Chart
 from tfckpt_tui.app.widgets.charts.grid import ChartGrid
 from tfckpt_tui.charting.axis import Window, pan, zoom
 from tfckpt_tui.charting.choices import ChartChoices
-from tfckpt_tui.charting.cursor import moved, places_of, snapped
 from tfckpt_tui.charting.curves import Across, possible_axes
 from tfckpt_tui.charting.distributions import Distribution
 from tfckpt_tui.charting.grid import (
@@ -46,7 +45,7 @@ from tfckpt_tui.charting.series import (
     Segment,
 )
 from tfckpt_tui.charting.statistics import statistics_of
-from tfckpt_tui.charting.view import RunSeries, View, marked_events
+from tfckpt_tui.charting.view import RunSeries, View, marked_events, moved, places_of, snapped
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean, clean_message, csv_line
 from tfckpt_tui.monitor.snapshot import RunSnapshot

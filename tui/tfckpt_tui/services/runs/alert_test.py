@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from tfckpt_trainer.alerts.alert import make_alert
-from tfckpt_trainer.alerts.delivery import Delivery
+from tfckpt_trainer.alerts.alert import Delivery, make_alert
 from tfckpt_trainer.alerts.receivers import make_receivers
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory

@@ -13,7 +13,7 @@ from tfckpt_trainer.training.checkpoint.saves.save_protocol import AFTER_ERROR
 from tfckpt_trainer.training.checkpoint.state import SharedState
 from tfckpt_trainer.training.state.variables import byte_size
 from tfckpt_trainer.training.state.walk import Found
-from tfckpt_trainer.words.sizes import size
+from tfckpt_trainer.words.counts import size
 
 MARGIN_BYTES = 16 << 20
 """Disk space that stays free after a save."""

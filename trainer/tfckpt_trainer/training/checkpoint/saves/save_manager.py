@@ -30,7 +30,7 @@ from tfckpt_trainer.training.checkpoint.saves.saver import Saver
 from tfckpt_trainer.training.checkpoint.state import TrainingState
 from tfckpt_trainer.training.telemetry.step_metrics import finite, not_finite
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
-from tfckpt_trainer.words.sizes import size
+from tfckpt_trainer.words.counts import size
 
 EXIT_WAIT_SECONDS = 30.0
 """How long a process that ends without the others waits for a background save."""

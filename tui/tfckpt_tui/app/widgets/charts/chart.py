@@ -24,7 +24,6 @@ from tfckpt_tui.app.widgets.base.styled_text import (
 from tfckpt_tui.app.widgets.charts.braille import Mark, Plot, plot
 from tfckpt_tui.app.widgets.charts.heat_map import heat_map
 from tfckpt_tui.charting.axis import Window, clock_labels, step_labels
-from tfckpt_tui.charting.cursor import places_of
 from tfckpt_tui.charting.curves import Across, Curve, kept_until
 from tfckpt_tui.charting.distributions import Distribution
 from tfckpt_tui.charting.measurements import Measurement
@@ -37,6 +36,7 @@ from tfckpt_tui.charting.view import (
     View,
     curves_in,
     marked_events,
+    places_of,
     smoothed_curves,
     values_at,
 )

@@ -13,8 +13,7 @@ from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.styled_text import Span, line, shorten
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.formats.worker_columns import COLUMNS, WorkerView, json_values
-from tfckpt_tui.formats.worker_phases import phase_in_words
+from tfckpt_tui.formats.worker_columns import COLUMNS, WorkerView, json_values, phase_in_words
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.reports.run_facts import WorkerLine
 
