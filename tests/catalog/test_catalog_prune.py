@@ -1108,6 +1108,18 @@ class TestDoneBut:
         undo(history.run, None, update_state_file=True)
         assert history.scan()["ckpt-100"].restorable
 
+    def test_an_undo_that_is_refused_names_the_prune_before_it(self, history):
+        older = prune(history, "ckpt-50", at=NOW)
+        newer = prune(history, "ckpt-100", at=NOW + 10)
+        os.remove(history.run.trash / newer.id / "ckpt-100.index")
+        with pytest.raises(RefusedError, match="cannot be brought back") as refused:
+            undo(history.run, None, update_state_file=True)
+        assert f"--trash {older.id}`" in str(refused.value)
+        with pytest.raises(RefusedError) as named:
+            undo(history.run, newer.id, update_state_file=True)
+        assert older.id not in str(named.value)
+        assert undo(history.run, older.id, update_state_file=True).names == ["ckpt-50"]
+
     def test_an_undo_that_was_refused_is_not_done_by_whoever_comes_next(self, history, monkeypatch):
         prune(history, "ckpt-100")
         before = contents(history.root)

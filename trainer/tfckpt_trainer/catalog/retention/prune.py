@@ -283,7 +283,10 @@ def undo(
             undone = next((m for m in settled if _is_undo_of(m, identifier)), None)
             if undone is not None:
                 return undone
-            return _undo(run, find_in_trash(run, identifier), update_state_file, on_warning)
+            manifest = find_in_trash(run, identifier)
+            with _naming_others(run, manifest, wanted=identifier):
+                _check_can_return(run, manifest)
+            return _undo(run, manifest, update_state_file, on_warning)
 
     with replace_advice(advice_for_undo(run)), _telling_what_moved(run):
         return retry_with_reserve(run, act)
@@ -293,7 +296,6 @@ def _undo(
     run: RunDirectory, manifest: TrashManifest, update_state_file: bool, on_warning: OnWarning
 ) -> TrashManifest:
     place = run.trash / manifest.id
-    _check_can_return(run, manifest)
     begun = replace(manifest, phase=TrashPhase.UNDOING, update_state_file=update_state_file)
     store(place / MANIFEST, begun)
     try:
@@ -305,6 +307,22 @@ def _undo(
             _check_can_return(run, manifest)
             store(place / MANIFEST, manifest)
         raise
+
+
+@contextmanager
+def _naming_others(
+    run: RunDirectory, manifest: TrashManifest, *, wanted: str | None
+) -> Iterator[None]:
+    """Has the refusal of a prune that nobody named say how another one comes back."""
+    try:
+        yield
+    except RefusedError as error:
+        others = [other for other in list_trash(run) if other.id != manifest.id]
+        if wanted is not None or not others:
+            raise
+        undo = command_or_key("trash", "undo", run.root, "--trash", others[0].id)
+        advice = Advice.of("Bring back the prune before it with {undo}.", undo=undo)
+        raise RefusedError(str(error), advice) from error
 
 
 def _is_undo_of(manifest: TrashManifest, identifier: str | None) -> bool:
