@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tfckpt_trainer.bundle.deriving.convert_like import LikeConversion, write_arrays_like
-from tfckpt_trainer.bundle.deriving.edit import EditSource
 from tfckpt_trainer.bundle.exchange.convert import Conversion, write_arrays
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
+from tfckpt_trainer.tools.tensors.convert_like import LikeConversion, write_arrays_like
+from tfckpt_trainer.tools.tensors.edit import EditSource
 
 
 def write_checkpoint(

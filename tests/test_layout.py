@@ -139,7 +139,7 @@ MODES = {"w", "a", "x", "wb", "ab", "xb", "r+b", "w+b", "a+b", "r+", "w+"}
 OUTSIDE_OF_RUNS = {
     "bundle/exchange": "files that a person names",
     "examples": "programs to read",
-    "cli/run/report.py": "a device that a person names",
+    "tools/reporting/report_command.py": "a device that a person names",
 }
 
 

@@ -25,7 +25,7 @@ from textual.keys import format_key
 from tfckpt_trainer.catalog.retention.rules import RULES
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_tui.app.actions.table import ACTIONS
-from tfckpt_tui.cli.main import COMMAND_GROUPS, cli
+from tfckpt_tui.cli.main import cli, own_commands
 from tfckpt_tui.cli.schema import meanings_of, reports_by_command, split_docstring
 from tfckpt_tui.reports.base import ErrorReport, Report
 from tfckpt_tui.settings.keys import CHECKPOINT_KEYS, RESERVED_KEYS
@@ -134,15 +134,11 @@ def pages() -> dict[Path, str]:
 
 def commands() -> str:
     """Returns the reference of the commands as Markdown."""
-    context = click.Context(cli, info_name="tfckpt-tui")
     codes = "".join(f"| {int(code)} | {code.meaning} |\n" for code in ExitCode)
     parts = [COMMANDS_HEAD + codes + COMMANDS_WORDS]
-    for heading, names in COMMAND_GROUPS.items():
+    for heading, found in cli.by_heading(own_commands()).items():
         parts.append(f"## {heading}\n")
-        for name in names:
-            command = cli.get_command(context, name)
-            assert command is not None
-            parts.append("\n".join(describe(name, command)))
+        parts += ["\n".join(describe(name, command)) for name, command in found.items()]
     return "\n".join(parts)
 
 

@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 from conversions import write_checkpoint, write_checkpoint_like
 from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.bundle.analysis.contents import describe_tensors
-from tfckpt_trainer.bundle.deriving.average import WeightedCheckpoint, is_averaged, write_average
-from tfckpt_trainer.bundle.deriving.edit import Edit, EditSource, write_edit
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat, extract_tensors
 from tfckpt_trainer.bundle.exchange.npz import NPZ_TYPES
@@ -34,6 +32,8 @@ from tfckpt_trainer.bundle.tensors import (
 )
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
+from tfckpt_trainer.tools.tensors.average import WeightedCheckpoint, is_averaged, write_average
+from tfckpt_trainer.tools.tensors.edit import Edit, EditSource, write_edit
 from weekly import tries
 
 pytestmark = pytest.mark.tensorflow

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from bundle_writing import NUMBERS, array, in_parts, peak_memory, rows, strings, write
-from tfckpt_trainer.bundle.deriving.average import (
-    WeightedCheckpoint,
-    find_differences,
-    write_average,
-)
 from tfckpt_trainer.bundle.dtypes import numpy_dtype
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.tensors import read_strings, read_tensor_bytes
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.errors import BundleError
+from tfckpt_trainer.tools.tensors.average import (
+    WeightedCheckpoint,
+    find_differences,
+    write_average,
+)
 
 INEXACT = sorted(n for n in NUMBERS if n.startswith(("float", "bfloat", "complex")))
 WEIGHTS = (0.25, 0.125, 0.625)
@@ -136,7 +136,7 @@ LARGE = """
 import sys
 from pathlib import Path
 import numpy as np
-from tfckpt_trainer.bundle.deriving.average import WeightedCheckpoint, write_average
+from tfckpt_trainer.tools.tensors.average import WeightedCheckpoint, write_average
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 

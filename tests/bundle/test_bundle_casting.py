@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfckpt_trainer.bundle.deriving.casting import can_be_cast, cast_chunks
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, numpy_dtype
 from tfckpt_trainer.errors import RefusedError
+from tfckpt_trainer.tools.tensors.casting import can_be_cast, cast_chunks
 from weekly import tries
 
 INTEGERS = sorted(name for name in ITEM_SIZES if name.startswith(("int", "uint")))

@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from bundle_writing import NUMBERS, Parts, array, in_parts, key_of, peak_memory, rows, write
 from conversions import write_checkpoint, write_checkpoint_like
 from tfckpt_trainer.bundle.analysis.contents import describe_tensors
-from tfckpt_trainer.bundle.deriving.edit import EditSource
 from tfckpt_trainer.bundle.dtypes import numpy_dtype
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat, extract_tensors
 from tfckpt_trainer.bundle.exchange.npz import NPZ_TYPES
@@ -31,6 +30,7 @@ from tfckpt_trainer.bundle.object_graph import KEY, read_object_graph
 from tfckpt_trainer.bundle.tensors import read_tensor_bytes
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.errors import BundleError, DamagedFileError, RefusedError, UsageError
+from tfckpt_trainer.tools.tensors.edit import EditSource
 from weekly import tries
 
 PLAIN = sorted(name for name in NUMBERS if name not in NPZ_TYPES and not hasattr(ml_dtypes, name))

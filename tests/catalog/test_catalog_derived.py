@@ -15,8 +15,6 @@ from killed_writers import mark_of_a_killed_process
 from refusing_disk import RefusingDisk
 from tfckpt_trainer.bundle.state_file import StateFile, read_state_file, write_state_file
 from tfckpt_trainer.bundle.verify import verify
-from tfckpt_trainer.catalog.commit import derived
-from tfckpt_trainer.catalog.commit.derived import add_derived_checkpoint, require_free_name
 from tfckpt_trainer.catalog.directory.history import resume_point
 from tfckpt_trainer.catalog.directory.save_directories import WRITER
 from tfckpt_trainer.catalog.retention.deleting import delete_for_good
@@ -36,6 +34,8 @@ from tfckpt_trainer.rundir.records.checkpoint import (
 )
 from tfckpt_trainer.rundir.storage.disk import using
 from tfckpt_trainer.rundir.storage.documents import load, store
+from tfckpt_trainer.tools.tensors import derived
+from tfckpt_trainer.tools.tensors.derived import add_derived_checkpoint, require_free_name
 from waiting import attempts
 
 

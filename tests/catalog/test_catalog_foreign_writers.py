@@ -13,7 +13,6 @@ import numpy as np
 import psutil
 import pytest
 
-from tfckpt_trainer.catalog.commit.derived import add_derived_checkpoint
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters, foreign_writers
@@ -26,6 +25,7 @@ from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.storage import filesystems
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system, mounted_type
+from tfckpt_trainer.tools.tensors.derived import add_derived_checkpoint
 
 SCRIPT = Path(__file__).parent / "scripts" / "holder.py"
 LATER = 3600.0

@@ -27,10 +27,10 @@ from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.services.checkpoints.look_up import look_up
 from tfckpt_tui.services.control.request import FrontEnd
-from tfckpt_tui.services.copying.address import parse_destination
-from tfckpt_tui.services.copying.copy import copy_checkpoints
-from tfckpt_tui.services.copying.destination import CutCopyError
-from tfckpt_tui.services.copying.ssh_destination import SshDestination
+from tfckpt_tui.tools.copying.address import parse_destination
+from tfckpt_tui.tools.copying.copy import copy_checkpoints
+from tfckpt_tui.tools.copying.destination import CutCopyError
+from tfckpt_tui.tools.copying.ssh_destination import SshDestination
 from waiting import MOST_SECONDS, attempts, wait_until
 
 pytestmark = pytest.mark.e2e

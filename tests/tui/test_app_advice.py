@@ -64,7 +64,6 @@ SPELLED_OUT = {"command_or_key", "only_command", "add_argument", "join", "starts
 """Functions whose arguments are options, but no message of the app."""
 
 NOT_IN_THE_APP = {
-    "bundle/deriving": "average and edit",
     "bundle/exchange": "takes tensors out, and puts them in",
     "cluster/slurm.py": "errors of the training script",
     "code_version.py": "options of Git",
@@ -72,11 +71,11 @@ NOT_IN_THE_APP = {
     "training": "errors of the training script, but for the commands of the app",
     "rundir/heartbeats/liveness.py": "errors of the training script",
     "launch/slurm": "commands of Slurm, and errors of its batch script",
-    "services/copying": "copy",
+    "tools/copying": "copy",
     "services/exactness": "check",
-    "services/reporting": "report",
-    "services/selftest": "selftest",
-    "services/tensors": "extract, average, edit; track shares the folder",
+    "tools/reporting": "report",
+    "tools/selftest": "selftest",
+    "tools/tensors": "extract, convert, average, edit",
     "services/runs/launch_form.py": "the command that launches a run again",
     "services/runs/check_directory.py": "what the app opens",
     "services/checkpoints/look_up.py": "ls and status",
@@ -93,7 +92,7 @@ IN_THE_APP = (
     "training/commands/restore.py",
     "training/commands/save.py",
     "training/checkpoint/saves/disk_space.py",
-    "services/tensors/track.py",
+    "services/checkpoints/track.py",
 )
 
 

@@ -21,7 +21,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.reports.new_files import AverageReport
-from tfckpt_tui.services.tensors.average import plan_average
+from tfckpt_tui.tools.tensors.average import plan_average
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ def test_a_source_that_is_pruned_meanwhile_is_said_to_be_in_the_trash(tool, made
         tool("prune", made.run.root, "ckpt-100", "--yes")
         return plan
 
-    monkeypatch.setattr("tfckpt_tui.cli.tensors.average.plan_average", pruned_meanwhile)
+    monkeypatch.setattr("tfckpt_tui.tools.tensors.average_command.plan_average", pruned_meanwhile)
     said = tool("average", made.run.root, "ckpt-100", "ckpt-200")
     assert said.code == 2
     assert "ckpt-100 is in the trash" in said.words

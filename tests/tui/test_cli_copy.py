@@ -38,10 +38,10 @@ from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.reports.new_files import CopyReport
 from tfckpt_tui.services.checkpoints.look_up import look_up
 from tfckpt_tui.services.control.request import FrontEnd
-from tfckpt_tui.services.copying.address import HostPath, parse_destination
-from tfckpt_tui.services.copying.copy import CopyOutcome, copy_checkpoints
-from tfckpt_tui.services.copying.destination import CutCopyError
-from tfckpt_tui.services.copying.destination_state import with_copied
+from tfckpt_tui.tools.copying.address import HostPath, parse_destination
+from tfckpt_tui.tools.copying.copy import CopyOutcome, copy_checkpoints
+from tfckpt_tui.tools.copying.destination import CutCopyError
+from tfckpt_tui.tools.copying.destination_state import with_copied
 from waiting import MOST_SECONDS, attempts
 
 LARGE = 3_000_000

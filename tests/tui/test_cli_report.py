@@ -30,16 +30,16 @@ from tfckpt_trainer.rundir.event_log import read_series
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
 from tfckpt_trainer.rundir.records.run import ChangedFile, CodeVersion
 from tfckpt_trainer.rundir.storage.documents import append
-from tfckpt_tui.reports.reporting import RunReport
-from tfckpt_tui.services.reporting.curves import (
+from tfckpt_tui.tools.reporting.curves import (
     COLUMNS,
     MOST_CELLS,
     MOST_METRICS,
     CurveReader,
 )
-from tfckpt_tui.services.reporting.facts import report_of
-from tfckpt_tui.services.reporting.html_report import as_html, figure
-from tfckpt_tui.services.reporting.markdown_report import as_markdown
+from tfckpt_tui.tools.reporting.facts import report_of
+from tfckpt_tui.tools.reporting.html_report import as_html, figure
+from tfckpt_tui.tools.reporting.json_report import RunReport
+from tfckpt_tui.tools.reporting.markdown_report import as_markdown
 from weekly import tries
 
 CODE = CodeVersion(

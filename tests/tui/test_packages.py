@@ -86,6 +86,25 @@ def test_the_command_of_the_page_is_one_of_all(
     assert tool("gaps", ended.run.root / "none").code == ExitCode.USAGE
 
 
+def test_a_command_may_choose_a_heading_of_the_help_but_no_name_of_ours(
+    install: Install, tool: Tool
+) -> None:
+    text = """
+import click
+from tfckpt_tui.cli.main import ToolCommand
+@click.command(cls=ToolCommand, heading="Work with tensors")
+def command():
+    'Count tensors.'
+page = None
+"""
+    install(text=text)
+    said = tool("--help").data
+    assert re.search(r"Work with tensors:\n(  .*\n)+?  gaps +Count tensors\.\n", said)
+    assert "Other packages" not in said
+    install(entry="copy", text=text)
+    assert "Copy checkpoints to another directory" in tool("copy", "--help").data
+
+
 async def test_the_page_follows_the_run_and_its_key_is_in_the_palette(
     install: Install, live: RunFactory
 ) -> None:

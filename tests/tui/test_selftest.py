@@ -39,10 +39,10 @@ from tfckpt_trainer.rundir.records.selftest import (
 from tfckpt_tui.reports.checking import SelfTestReport
 from tfckpt_tui.services.exactness import scratch_run
 from tfckpt_tui.services.exactness.check import CheckOptions, CheckResult, Repetition
-from tfckpt_tui.services.selftest import self_test
-from tfckpt_tui.services.selftest.evidence import TrainingEvidence, describe_machine
-from tfckpt_tui.services.selftest.rows import MEASURED, Outcome, Row, restores
-from tfckpt_tui.services.selftest.self_test import choose_options
+from tfckpt_tui.tools.selftest import self_test
+from tfckpt_tui.tools.selftest.evidence import TrainingEvidence, describe_machine
+from tfckpt_tui.tools.selftest.rows import MEASURED, Outcome, Row, restores
+from tfckpt_tui.tools.selftest.self_test import choose_options
 from waiting import MOST_SECONDS, wait_until
 
 GB = 1 << 30

@@ -36,7 +36,7 @@ from tfckpt_tui.charting.statistics import statistics_of
 from tfckpt_tui.charting.view import RunSeries, View, curves_in, smoothed_curves
 from tfckpt_tui.monitor import snapshot_reader
 from tfckpt_tui.monitor.snapshot_reader import SeriesReader
-from tfckpt_tui.services.reporting.curves import CurveReader
+from tfckpt_tui.tools.reporting.curves import CurveReader
 from weekly import tries
 
 HOURS = 8

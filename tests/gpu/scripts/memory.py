@@ -7,7 +7,7 @@ import json
 import msgspec
 import tensorflow as tf
 
-from tfckpt_trainer.selftest.training import gpu_names, memory_peaks
+from tfckpt_trainer.tools.selftest.training import gpu_names, memory_peaks
 
 GPUS = [tf.config.PhysicalDevice(f"/physical_device:GPU:{n}", "GPU") for n in range(2)]
 peaks = {"GPU:0": 1000, "GPU:1": 2000}

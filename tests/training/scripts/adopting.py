@@ -15,11 +15,11 @@ import keras
 import tensorflow as tf
 
 from tfckpt_trainer.bundle.index import read_index
-from tfckpt_trainer.catalog.commit.derived import add_derived_checkpoint
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SourceFacts
+from tfckpt_trainer.tools.tensors.derived import add_derived_checkpoint
 from tfckpt_trainer.training import TrainingRun
 
 STEPS = 6

@@ -7,7 +7,7 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -43,7 +43,7 @@ from tfckpt_tui.cli.output import (
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reports.base import Error, ErrorReport, Report
 from tfckpt_tui.services.runs.open_run import open_run
-from tfckpt_tui.settings.packages import COMMANDS, brought_by_packages, load_brought
+from tfckpt_tui.settings.packages import COMMANDS, brought_by_packages, load_brought, own_tools
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -127,7 +127,8 @@ def prints(*reports: type[Report]) -> Callable[[_CommandT], _CommandT]:
 class Commands(click.Group):
     """Imports each command when it is used; a directory instead of a command opens the app.
 
-    Other installed packages bring further commands, but none in place of one of these.
+    The tools of this package and other installed packages bring further commands, but none in
+    place of one of these.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -137,27 +138,28 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the commands group by group, each with its whole first sentence."""
-        others = [name for name in self.list_commands(ctx) if name not in _COMMAND_MODULES]
-        groups = {**COMMAND_GROUPS, **({"Other packages": others} if others else {})}
-        for heading, names in groups.items():
+        for heading, commands in self.by_heading(self.list_commands(ctx)).items():
             with formatter.section(heading):
-                commands = filter(None, (self.get_command(ctx, name) for name in names))
                 rows = [
-                    (one.name or "", one.get_short_help_str(_LONGEST_SENTENCE)) for one in commands
+                    (name, one.get_short_help_str(_LONGEST_SENTENCE))
+                    for name, one in commands.items()
                 ]
                 formatter.write_dl(rows)
+
+    def by_heading(self, names: Iterable[str]) -> dict[str, dict[str, click.Command]]:
+        """Returns commands by their names, and these by the heading in the help."""
+        found: dict[str, dict[str, click.Command]] = {heading: {} for heading in _GROUPS}
+        for name in names:
+            command = _import_command(name)
+            heading = _HEADINGS.get(name) or str(getattr(command, "heading", _OTHERS))
+            if command is not None:
+                found.setdefault(heading, {})[name] = command
+        return {heading: commands for heading, commands in found.items() if commands}
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """Imports one command."""
         del ctx
-        if name not in _COMMAND_MODULES:
-            entry = brought_by_packages(COMMANDS).get(name)
-            return _command_of(entry) if entry is not None else None
-        from importlib import import_module
-
-        module = import_module(f"tfckpt_tui.cli.{_COMMAND_MODULES[name]}")
-        command: click.Command = getattr(module, name.replace("-", "_"))
-        return command
+        return _import_command(name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -185,6 +187,34 @@ class Commands(click.Group):
             return int(ExitCode.DONE)
 
 
+def own_commands() -> list[str]:
+    """Returns the names of the commands of this package."""
+    return [*_COMMAND_MODULES, *own_tools()]
+
+
+class ToolCommand(click.Command):
+    """A command that a package brings, and that the help lists under a heading of its choice.
+
+    Attributes:
+        heading: The heading: one of the help, or a new one.
+    """
+
+    def __init__(self, *arguments: Any, heading: str, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.heading = heading
+
+
+def _import_command(name: str) -> click.Command | None:
+    if name not in _COMMAND_MODULES:
+        entry = own_tools().get(name) or brought_by_packages(COMMANDS).get(name)
+        return _command_of(entry) if entry is not None else None
+    from importlib import import_module
+
+    module = import_module(f"tfckpt_tui.cli.{_COMMAND_MODULES[name]}")
+    command: click.Command = getattr(module, name.replace("-", "_"))
+    return command
+
+
 def _command_of(entry: EntryPoint) -> click.Command:
     """Returns the command of another package; one that raises the error if it has none."""
     try:
@@ -210,7 +240,7 @@ def _command_of(entry: EntryPoint) -> click.Command:
     )
 
 
-COMMAND_GROUPS = {
+_GROUPS = {
     "Start and open runs": {
         "demo": "run.launch",
         "launch": "run.launch",
@@ -223,7 +253,6 @@ COMMAND_GROUPS = {
         "logs": "run.logs",
         "stacks": "run.stacks",
         "journal": "run.status",
-        "report": "run.report",
         "tensorboard": "run.tensorboard",
     },
     "Look at checkpoints": {
@@ -244,7 +273,6 @@ COMMAND_GROUPS = {
         "trash": "checkpoints.trash",
         "pin": "checkpoints.trash",
         "unpin": "checkpoints.trash",
-        "copy": "checkpoints.copy",
         "export": "checkpoints.export",
         "act": "checkpoints.own_actions",
     },
@@ -256,15 +284,10 @@ COMMAND_GROUPS = {
         "profile": "run.profile",
     },
     "Work with tensors": {
-        "extract": "tensors.extract",
-        "convert": "tensors.extract",
-        "average": "tensors.average",
-        "edit": "tensors.edit",
-        "track": "tensors.track",
+        "track": "checkpoints.track",
     },
     "Tools": {
         "check": "check",
-        "selftest": "selftest",
         "config": "config",
         "schema": "schema",
         "completion": "config",
@@ -272,9 +295,12 @@ COMMAND_GROUPS = {
 }
 """The module of each command, by the heading in the help."""
 
-_COMMAND_MODULES = {
-    name: module for group in COMMAND_GROUPS.values() for name, module in group.items()
-}
+_COMMAND_MODULES = {name: module for group in _GROUPS.values() for name, module in group.items()}
+
+_HEADINGS = {name: heading for heading, group in _GROUPS.items() for name in group}
+
+_OTHERS = "Other packages"
+"""The heading of a command that chooses none."""
 
 _LONGEST_SENTENCE = 200
 """Characters of the help of a command; more are cut."""
@@ -401,8 +427,9 @@ def _command_in(arguments: list[str]) -> str:
 
 def _is_command(word: str) -> bool:
     """Whether a word is a command, where it can be one."""
-    is_ours = word in _COMMAND_MODULES
-    return is_ours or (os.sep not in word and word in brought_by_packages(COMMANDS))
+    if word in _COMMAND_MODULES or os.sep in word:
+        return word in _COMMAND_MODULES
+    return word in own_tools() or word in brought_by_packages(COMMANDS)
 
 
 def _timeout(arguments: list[str]) -> float:

@@ -1,4 +1,7 @@
-"""What other installed packages bring by their entry points: commands, and actions of the app."""
+"""What installed packages bring by their entry points: commands, and actions of the app.
+
+The tools of this package, which no other part of it needs, are found in the same way.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +21,36 @@ COMMANDS: Final = "tfckpt_tui.commands"
 PAGES: Final = "tfckpt_tui.pages"
 """Entry points whose objects are actions of the app, each of which opens a page."""
 
+_OWN = "tfckpt-tui"
+"""The name of this package."""
+
 _BroughtT = TypeVar("_BroughtT")
+
+
+@cache
+def own_tools() -> Mapping[str, EntryPoint]:
+    """Returns the commands that this package brings as any other does, by name."""
+    # Imported here: most commands need nothing of it.
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    with suppress(PackageNotFoundError):
+        entries = distribution(_OWN).entry_points.select(group=COMMANDS)
+        return {entry.name: entry for entry in sorted(entries)}
+    return {}
 
 
 @cache
 def brought_by_packages(group: str) -> Mapping[str, EntryPoint]:
     """Returns the entry points of a group by name, in the order of the names.
 
-    Of two with one name, it is the one that Python would import. The metadata of a package that
-    cannot be read is passed over: it may be any package of this machine.
+    Of two with one name, it is that of this package, otherwise the one that Python would import.
+    The metadata of a package that cannot be read is passed over: it may be any package of this
+    machine.
     """
     # Imported here: it takes longer than a command that needs nothing of other packages.
     from importlib.metadata import distributions
 
-    found: dict[str, EntryPoint] = {}
+    found = dict(own_tools()) if group == COMMANDS else {}
     for distribution in distributions():
         entries: list[EntryPoint] = []
         # A file of others: no UTF-8, a line without `=`, or anything else.

@@ -30,7 +30,7 @@ from tfckpt_tui.charting.series import Samples, Series
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
-from tfckpt_tui.services.tensors.track import (
+from tfckpt_tui.services.checkpoints.track import (
     TrackedPoint,
     csv_lines,
     track,

@@ -1,4 +1,4 @@
 """Commands that show, compare, verify, copy, export and prune checkpoints.
 
-Commands that make new checkpoints or take tensors out of them belong in `cli.tensors`.
+Commands that make new checkpoints or take tensors out of them belong in `tools.tensors`.
 """

@@ -103,3 +103,12 @@ def _is_named(unsupported: VersionOne, text: str) -> bool:
     said = parse_numbered_name(unsupported.name)
     names = {unsupported.name, unsupported.path, *unsupported.files}
     return text in names or (said is not None and text == str(said.step))
+
+
+def require_restorable(checkpoint: Checkpoint) -> None:
+    """Raises a `RefusedError` if a checkpoint is damaged or being written."""
+    if not checkpoint.state.restorable:
+        problem = f"{checkpoint.name} is {checkpoint.state.value}"
+        raise RefusedError(
+            f"{problem}: {checkpoint.problem}" if checkpoint.problem else f"{problem}."
+        )

@@ -1,0 +1,91 @@
+"""The command `report`: options and output."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from tfckpt_trainer.errors import ExitCode, RefusedError
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.storage.files import write_atomic
+from tfckpt_tui.cli.main import NamedPath, RunArgument, ToolCommand, on_open_run, prints
+from tfckpt_tui.cli.output import print_json, print_line, print_message
+from tfckpt_tui.formats import units
+from tfckpt_tui.tools.reporting.facts import report_of
+from tfckpt_tui.tools.reporting.html_report import as_html
+from tfckpt_tui.tools.reporting.json_report import RunReport
+from tfckpt_tui.tools.reporting.markdown_report import as_markdown
+
+_MARKDOWN = "md"
+_STREAMS = {Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd")}
+"""Where links lead to what this process has open."""
+
+_RENDERERS = {"html": as_html, _MARKDOWN: as_markdown}
+
+
+@click.command(cls=ToolCommand, heading="Look at a run")
+@RunArgument
+@click.option(
+    "--output",
+    "-o",
+    type=NamedPath(),
+    metavar="FILE",
+    help="The file to write; one that exists is replaced. By default standard output.",
+)
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(list(_RENDERERS)),
+    help="The format; by default that of the ending of --output, or Markdown.",
+)
+@prints(RunReport)
+@on_open_run
+def report(run: RunDirectory, output: Path | None, kind: str | None, as_json: bool) -> int:
+    """Write all that is known of a run into one file: curves, changes, failures, saves, code.
+
+    The file needs no network and no JavaScript.
+    """
+    if as_json and (output is not None or kind is not None):
+        raise click.UsageError("--json prints the facts; leave out --output and --format.")
+    kind = kind or _format_of(output)
+    facts = report_of(run)
+    if as_json:
+        print_json(facts)
+    elif output is None:
+        sys.stdout.write(_RENDERERS[kind](facts))
+    else:
+        data = _RENDERERS[kind](facts).encode()
+        _write(output, data)
+        print_line(f"{output}: {units.size(len(data))}")
+    for problem in facts.problems:
+        print_message(problem)
+    return int(ExitCode.PROBLEM if facts.problems else ExitCode.DONE)
+
+
+def _write(output: Path, data: bytes) -> None:
+    if output.is_symlink() and output.parent not in _STREAMS:
+        raise RefusedError(
+            f"{output} is a symbolic link, and nothing is written through one. Name the file that "
+            "it leads to, or another one."
+        )
+    target = Path(os.path.realpath(output))
+    if target.exists() and not target.is_file():
+        # A device or a pipe takes data; nothing can take its place.
+        target.write_bytes(data)
+    else:
+        write_atomic(target, data, durable=False)
+
+
+def _format_of(output: Path | None) -> str:
+    if output is None:
+        return _MARKDOWN
+    ending = output.suffix.lower().removeprefix(".")
+    if ending not in _RENDERERS:
+        raise click.UsageError(
+            "Name the format: with --format, or by an --output that ends with "
+            f"{' or '.join(f'.{kind}' for kind in _RENDERERS)}."
+        )
+    return ending
