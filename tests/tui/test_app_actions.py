@@ -279,3 +279,6 @@ async def test_the_configuration_names_the_charts(live: RunFactory) -> None:
         assert titles == ["loss", "accuracy", "step time"]
         assert "─ step time " in shown(app)
         assert "─ throughput " not in shown(app)
+    misspelled = app_on(live, Config(app=AppSection(charts=["loss", "Accuracy"])))
+    async with misspelled.run_test(size=(200, 50), notifications=True) as pilot:
+        await until_shown(pilot, "no metric Accuracy yet; there are: ")

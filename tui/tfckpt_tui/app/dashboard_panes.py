@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from textual import getters
 from textual.app import ComposeResult
@@ -10,6 +10,7 @@ from textual.layout import Layout
 from textual.widget import Widget
 from textual.widgets import Input
 
+from tfckpt_trainer.words.counts import MOST_JOINED, few_of
 from tfckpt_tui.app.protocols import key_of, run_app_of
 from tfckpt_tui.app.widgets.base.dashboard_layout import (
     SMALLEST,
@@ -28,7 +29,8 @@ from tfckpt_tui.app.widgets.run.failure_card import FailureCard
 from tfckpt_tui.app.widgets.run.header import RunHeader
 from tfckpt_tui.app.widgets.run.progress import Progress, raise_toasts
 from tfckpt_tui.app.widgets.run.workers import Workers
-from tfckpt_tui.charting.measurements import named
+from tfckpt_tui.charting.measurements import Measurement, named
+from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 _EXAMPLE = "step>1000 state:verified pinned branch:2 loss<0.5 age<2h -name:b1"
@@ -107,6 +109,7 @@ class DashboardPanes(Widget):
             pane.show(snapshot)
         for chart, name in zip(self.query(Chart), self._charts, strict=True):
             measured = named(name, snapshot.samples.metrics)
+            chart.nothing = _unknown_metric(measured, snapshot.samples.metrics)
             if chart.measurements != (measured,):
                 chart.show_measurements(measured)
         self.fit()
@@ -153,3 +156,11 @@ class DashboardPanes(Widget):
         focused = self.screen.focused
         if focused in self.children and focused is not None and not focused.can_focus:
             self.screen.set_focus(self.history)
+
+
+def _unknown_metric(measured: Measurement, metrics: Collection[str]) -> str:
+    """Returns why a chart of the configuration stays empty: a metric may be misspelled there."""
+    if not metrics or measured.key in metrics or not isinstance(measured.key, str):
+        return ""
+    names = clean(few_of(sorted(metrics), MOST_JOINED))
+    return f"no metric {clean(measured.name)} yet; there are: {names}"
