@@ -59,6 +59,8 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
         id: The job ID; `1234_5` for a task of an array.
         script: Path of the batch script, as it was when the job was submitted; empty if unknown.
         reason: Why the job waits or ended, in the scheduler's words; empty without one.
+        explanation: The reason for which it waits, in plain words, if it is a common one.
+        is_stuck: Whether it does not start until somebody acts.
         expected_start: When a waiting job will probably start; None if that is not known.
         started_at: When the job started; None while it waits.
         ends_at: When a running job reaches its time limit; None without a limit.
@@ -75,6 +77,8 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     working_directory: str
     script: str = ""
     reason: str = ""
+    explanation: str = ""
+    is_stuck: bool = False
     expected_start: float | None = None
     started_at: float | None = None
     ends_at: float | None = None

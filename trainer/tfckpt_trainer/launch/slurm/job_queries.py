@@ -33,6 +33,38 @@ _REFUSED = "Kill job error"
 _BAD_JOB_ID = "is not an ID of a Slurm job: expected a number, or 1234_5 for a task of an array"
 
 
+_REASONS = {
+    "Resources": "it waits for free nodes",
+    "Priority": "jobs with a higher priority come first",
+    "BeginTime": "its earliest start is still to come",
+    "Dependency": "it waits for another job",
+}
+"""Common reasons for which a job waits, in plain words."""
+
+_HELD = "it is held; release it with `scontrol release {id}`"
+
+_STUCK_REASONS = {
+    "DependencyNeverSatisfied": "the job that it waits for failed, so it never starts",
+    "JobHeldUser": _HELD,
+    "JobHeldAdmin": "an administrator holds it",
+    "JobHoldMaxRequeue": "it was requeued too often; release it with `scontrol release {id}`",
+    "ReservationDeleted": "its reservation is gone; release it with `scontrol release {id}`",
+    "BadConstraints": "no node can fulfil its options, so it never starts",
+    "PartitionDown": "its partition is down",
+    "PartitionInactive": "its partition is inactive",
+    "PartitionTimeLimit": "its time limit is above the limit of the partition",
+    "PartitionNodeLimit": "it asks for more nodes than the partition allows",
+    "PartitionConfig": "it asks for more than the partition has",
+    "AccountNotAllowed": "its account may not use the partition",
+    "InvalidAccount": "its account is invalid",
+    "InvalidQOS": "its quality of service is invalid",
+    "QOSNotAllowed": "its quality of service may not be used in the partition",
+    "launch failed requeued held": (
+        "it could not be started and is held; release it with `scontrol release {id}`"
+    ),
+}
+"""Reasons for which a job does not start until somebody acts, in plain words."""
+
 _STATES = {
     "PENDING": JobState.QUEUED,
     "CONFIGURING": JobState.QUEUED,
@@ -243,6 +275,7 @@ def _report(values: Mapping[str, str]) -> JobReport:
     state = _STATES.get(values["state"], JobState.UNKNOWN)
     start = _time(values["start"])
     is_limited = values["limit"] not in {"UNLIMITED", "INVALID", "NOT_SET"}
+    explanation, is_stuck = _explained(values["reason"], values["id"])
     return JobReport(
         id=values["id"],
         name=values["name"],
@@ -253,12 +286,22 @@ def _report(values: Mapping[str, str]) -> JobReport:
         out_of_memory=values["state"] == "OUT_OF_MEMORY",
         script=_text(values["script"]),
         reason=_text(values["reason"]),
+        explanation=explanation,
+        is_stuck=is_stuck,
         expected_start=_expected_start(start) if state in WAITING else None,
         started_at=None if state in WAITING else start,
         ends_at=_time(values["end"]) if state is JobState.RUNNING and is_limited else None,
         submitted_at=_time(values["submitted"]),
         node_list=_text(values["nodes"]),
     )
+
+
+def _explained(reason: str, job_id: str) -> tuple[str, bool]:
+    """Returns a reason in plain words, empty for a rare one, and whether somebody has to act."""
+    # As in "job requeued in held state".
+    other = _HELD if "held" in reason.split() else ""
+    stuck = _STUCK_REASONS.get(reason, other)
+    return (stuck or _REASONS.get(reason, "")).format(id=job_id), bool(stuck)
 
 
 def _expected_start(start: float | None) -> float | None:

@@ -35,38 +35,6 @@ _AFTER_JOB = {JobState.CANCELLED: RunState.STOPPED, JobState.FINISHED: RunState.
 
 _WORDS = {JobState.TIMEOUT: "time limit reached"}
 
-_REASONS = {
-    "Resources": "it waits for free nodes",
-    "Priority": "jobs with a higher priority come first",
-    "BeginTime": "its earliest start is still to come",
-    "Dependency": "it waits for another job",
-}
-"""Common reasons for which a job waits, in plain words."""
-
-_HELD = "it is held; release it with `scontrol release {id}`"
-
-_STUCK_REASONS = {
-    "DependencyNeverSatisfied": "the job that it waits for failed, so it never starts",
-    "JobHeldUser": _HELD,
-    "JobHeldAdmin": "an administrator holds it",
-    "JobHoldMaxRequeue": "it was requeued too often; release it with `scontrol release {id}`",
-    "ReservationDeleted": "its reservation is gone; release it with `scontrol release {id}`",
-    "BadConstraints": "no node can fulfil its options, so it never starts",
-    "PartitionDown": "its partition is down",
-    "PartitionInactive": "its partition is inactive",
-    "PartitionTimeLimit": "its time limit is above the limit of the partition",
-    "PartitionNodeLimit": "it asks for more nodes than the partition allows",
-    "PartitionConfig": "it asks for more than the partition has",
-    "AccountNotAllowed": "its account may not use the partition",
-    "InvalidAccount": "its account is invalid",
-    "InvalidQOS": "its quality of service is invalid",
-    "QOSNotAllowed": "its quality of service may not be used in the partition",
-    "launch failed requeued held": (
-        "it could not be started and is held; release it with `scontrol release {id}`"
-    ),
-}
-"""Reasons for which a job does not start until somebody acts, in plain words."""
-
 
 class JobView(msgspec.Struct, frozen=True):
     """The batch job of a run.
@@ -184,20 +152,12 @@ class JobView(msgspec.Struct, frozen=True):
     @property
     def explanation(self) -> str:
         """The reason in plain words, if it is a common one; safe to show."""
-        words = self._why_stuck or _REASONS.get(self.reason, "")
-        return words.format(id=clean(self.record.id))
-
-    @property
-    def _why_stuck(self) -> str:
-        """Why the job does not start until somebody acts; empty if it does."""
-        # As in "job requeued in held state".
-        other = _HELD if "held" in self.reason.split() else ""
-        return _STUCK_REASONS.get(self.reason, other)
+        return clean(self.report.explanation) if self.report is not None and self.is_waiting else ""
 
     @property
     def is_stuck(self) -> bool:
         """Whether the job does not start until somebody acts."""
-        return bool(self._why_stuck)
+        return self.report is not None and self.is_waiting and self.report.is_stuck
 
     @property
     def expected_start(self) -> float | None:
