@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tfckpt_trainer.errors import LaunchError
 from tfckpt_trainer.launch.batch.jobs import JobAnswer, JobReport, JobState
-from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.options import LaunchOptions, LaunchRecord
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.storage.documents import store
@@ -29,7 +29,7 @@ class LocalQueue:
 
     def submit(self, run: RunDirectory, options: LaunchOptions, by: str = "") -> BatchJob:
         """Submits the command of a launch."""
-        run.job_script.write_text(f"exec {' '.join(options.command)}\n")
+        run.job_script.write_text(self.script(run, options))
         job = self.submit_again(run, run.job_script, by, None)
         store(run.job_file, job)
         return job
@@ -77,6 +77,16 @@ class LocalQueue:
         """Tells of all jobs."""
         self._go_on()
         return JobAnswer(dict(self._jobs))
+
+    def script(self, run: RunDirectory, options: LaunchOptions) -> str:
+        """Returns the batch script."""
+        del run
+        return f"exec {' '.join(options.command)}\n"
+
+    def silence_seconds(self, options: LaunchRecord) -> float:
+        """Returns zero: this machine hears of the end of its own process."""
+        del options
+        return 0.0
 
     def cancel(self, run: RunDirectory, job: BatchJob, *, only_waiting: bool = False) -> None:
         """Takes a job out of the queue, or ends its process."""

@@ -90,6 +90,16 @@ def launch(
     return _await_workers(run, earlier)
 
 
+def planned_script(options: LaunchOptions) -> str:
+    """Returns the batch script that a launch with these options would submit.
+
+    Raises:
+        UsageError: The command or the options cannot be used.
+    """
+    check_options(options)
+    return SCHEDULER.script(RunDirectory(Path(options.run_directory)), options)
+
+
 def _write_run_file(run: RunDirectory, options: LaunchOptions) -> None:
     """Writes `run.json`; the id of an earlier launch in this directory stays."""
     code = read_code_version(code_directory(options.command, Path(options.working_directory)))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tfckpt_trainer.launch.batch.jobs import JobAnswer
-from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.options import LaunchOptions, LaunchRecord
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
 
@@ -73,6 +73,12 @@ class Scheduler(Protocol):
 
     def read_own(self) -> JobAnswer:
         """Asks once about all jobs of the user of this process, as `read` does."""
+
+    def script(self, run: RunDirectory, options: LaunchOptions) -> str:
+        """Returns the batch script that `submit` would submit."""
+
+    def silence_seconds(self, options: LaunchRecord) -> float:
+        """Returns after which silence of a node the workers of a job are started again."""
 
     def cancel(self, run: RunDirectory, job: BatchJob, *, only_waiting: bool = False) -> None:
         """Cancels the job of a run.

@@ -8,13 +8,15 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tfckpt_trainer.launch.batch.jobs import JobAnswer
-from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.options import LaunchOptions, LaunchRecord
+from tfckpt_trainer.launch.slurm.batch_script import batch_script
 from tfckpt_trainer.launch.slurm.commands import Runner, run_command
 from tfckpt_trainer.launch.slurm.job_queries import (
     cancel_recorded_job,
     read_jobs,
     read_recorded_jobs,
 )
+from tfckpt_trainer.launch.slurm.job_step import silence_seconds
 from tfckpt_trainer.launch.slurm.submission import (
     adopt_job,
     last_slurm_options,
@@ -76,6 +78,14 @@ class Slurm:
     def read_own(self) -> JobAnswer:
         """Asks once about all jobs of the user of this process."""
         return read_jobs(runner=self._runner)
+
+    def script(self, run: RunDirectory, options: LaunchOptions) -> str:
+        """Returns the batch script that `submit` would submit."""
+        return batch_script(run, options)
+
+    def silence_seconds(self, options: LaunchRecord) -> float:
+        """Returns after which silence of a node the workers of a job are started again."""
+        return silence_seconds(options)
 
     def cancel(self, run: RunDirectory, job: BatchJob, *, only_waiting: bool = False) -> None:
         """Cancels the job of a run."""

@@ -385,12 +385,9 @@ def _slurm_options(given: dict[str, Any], *, foreground: bool) -> SlurmOptions |
 
 def _print_batch_script(options: LaunchOptions) -> int:
     """Prints the batch script that a launch would submit."""
-    from tfckpt_trainer.launch.preflight import check_options
-    from tfckpt_trainer.launch.slurm.batch_script import batch_script
+    from tfckpt_trainer.launch.launcher import planned_script
 
-    check_options(options)
-    run = RunDirectory(Path(options.run_directory))
-    for line in batch_script(run, options).splitlines():
+    for line in planned_script(options).splitlines():
         print_line(line)
     return 0
 

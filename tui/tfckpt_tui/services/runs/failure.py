@@ -171,7 +171,7 @@ def _restart_words(
     if options is None or heartbeats.living_supervisor is None:
         return ""
     # Imported here: few runs are degraded, and with it come modules for processes.
-    from tfckpt_trainer.launch.slurm.job_step import silence_seconds
+    from tfckpt_trainer.launch.schedulers import SCHEDULER
 
-    seconds = silence_seconds(options)
+    seconds = SCHEDULER.silence_seconds(options)
     return f" All workers start again by themselves after {seconds:.0f} s without a sign of it."
