@@ -10,12 +10,12 @@ import pytest
 from supervised import Run
 
 from receiving_server import HANG, receiving
-from tfckpt_trainer.launch.supervision.episodes import (
+from tfckpt_trainer.launch.supervision.restart_policy import Attempt, Exit
+from tfckpt_trainer.launch.supervision.watch import (
     DEGRADED_SECONDS,
     STALLED_SECONDS,
     Episodes,
 )
-from tfckpt_trainer.launch.supervision.restart_policy import Attempt, Exit
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.health import STALLED_AFTER_CALLS, RunState
 from tfckpt_trainer.rundir.records.event import EventKind

@@ -10,8 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tfckpt_trainer.launch.supervision.episodes import Episodes
-from tfckpt_trainer.launch.supervision.watch import Watch
+from tfckpt_trainer.launch.supervision.watch import Episodes, Watch
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind

@@ -12,7 +12,7 @@ from rundir_factory import RunFactory, two_branches
 
 from command_running import Tool
 from receiving_server import receiving
-from tfckpt_tui.reports.alerts import AlertTestReport
+from tfckpt_tui.reports.configured import AlertTestReport
 
 SECRET = "s3cret-t0ken"
 

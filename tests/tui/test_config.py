@@ -27,7 +27,7 @@ from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.contrast import FAINT_CONTRAST, TEXT_CONTRAST, contrast, parse_colour
 from tfckpt_tui.app.screens.settings import all_settings
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
-from tfckpt_tui.reports.config import ConfigReport
+from tfckpt_tui.reports.configured import ConfigReport
 from tfckpt_tui.settings.config import (
     AppSection,
     Config,

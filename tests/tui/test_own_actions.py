@@ -23,8 +23,8 @@ from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.results import ActionResult
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
+from tfckpt_tui.reports.configured import ActionReport
 from tfckpt_tui.reports.listing import ListReport
-from tfckpt_tui.reports.own_actions import ActionReport
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 from tfckpt_tui.services.processes.own_actions import ActionOutcome, command_of, run_action
 from tfckpt_tui.settings.config import config_path, read_config

@@ -14,7 +14,7 @@ from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.cli.completion.shells import VARIABLE, register
 from tfckpt_tui.cli.main import prints
 from tfckpt_tui.cli.output import print_json, print_line, print_message
-from tfckpt_tui.reports.config import ConfigReport, Setting
+from tfckpt_tui.reports.configured import ConfigReport, Setting
 from tfckpt_tui.settings.config import Config, config_path, read_config
 from tfckpt_tui.settings.own_actions import ActionSection
 

@@ -6,7 +6,9 @@ To add a column, add one entry.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,6 +18,12 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.formats.list_columns import JsonField, ListCell, record_of, right_aligned
 from tfckpt_tui.formats.sort_order import SortBy, SortOrders
 from tfckpt_tui.formats.text import clean, strategy_words
+
+
+def short_names(roots: Sequence[Path]) -> dict[Path, str]:
+    """Returns the paths of runs below the directory that holds all of them, safe to show."""
+    above = os.path.commonpath([root.parent for root in roots]) if roots else ""
+    return {root: clean(os.path.relpath(root, above)) for root in roots}
 
 
 class RunColumn(msgspec.Struct, frozen=True, kw_only=True):

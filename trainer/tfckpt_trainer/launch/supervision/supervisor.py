@@ -21,7 +21,6 @@ from tfckpt_trainer.launch.options import LaunchOptions, program_name
 from tfckpt_trainer.launch.processes.cluster import processes_in_words
 from tfckpt_trainer.launch.processes.logs import last_lines
 from tfckpt_trainer.launch.processes.workers import POLL_SECONDS
-from tfckpt_trainer.launch.supervision.episodes import Episodes
 from tfckpt_trainer.launch.supervision.reporter import Reporter
 from tfckpt_trainer.launch.supervision.restart_policy import (
     Attempt,
@@ -33,7 +32,7 @@ from tfckpt_trainer.launch.supervision.restart_policy import (
 )
 from tfckpt_trainer.launch.supervision.starters import CannotStartError, Placement, WorkerStarter
 from tfckpt_trainer.launch.supervision.stop import StopCommands
-from tfckpt_trainer.launch.supervision.watch import Watch
+from tfckpt_trainer.launch.supervision.watch import Episodes, Watch
 from tfckpt_trainer.machine.permissions import is_of_library
 from tfckpt_trainer.rundir.full_disk import is_full
 from tfckpt_trainer.rundir.log_times import LogTimesRecorder

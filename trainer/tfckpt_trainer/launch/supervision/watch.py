@@ -1,11 +1,11 @@
-"""Observes one start of all workers: exits, memory, heartbeats, steps and saves."""
+"""Observes one start of all workers, and tells when a run begins to be degraded or to stall."""
 
 from __future__ import annotations
 
 import re
 import signal
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,13 +15,54 @@ from tfckpt_trainer.launch.processes.cluster import says_port_taken
 from tfckpt_trainer.launch.processes.logs import ERROR_LINES, last_lines
 from tfckpt_trainer.launch.processes.workers import Worker
 from tfckpt_trainer.launch.supervision.restart_policy import Attempt, Exit
-from tfckpt_trainer.rundir.heartbeats.health import is_of_start, read_workers
+from tfckpt_trainer.rundir.heartbeats.health import STALLED_AFTER_CALLS, is_of_start, read_workers
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.heartbeats.stragglers import likely_straggler, silent_worker
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.failure import OutOfMemory, ScriptFault
 from tfckpt_trainer.rundir.records.worker import BEFORE_RUN, Activity, Phase, WorkerStatus
 from tfckpt_trainer.scripts.script_errors import ScriptError, find_crash_line, find_script_error
+
+DEGRADED_SECONDS = 10.0
+"""A worker that does not react for so long again is an event: many do for a moment."""
+
+STALLED_SECONDS = 60.0
+"""Shortest time without a step that is an event, if no worker is to blame."""
+
+
+class Episodes:
+    """Looks at one start of all workers for what users should know before anything ends."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._silent_since: float | None = None
+        self._told: EventKind | None = None
+
+    def begun(self, attempt: Attempt) -> tuple[EventKind, str] | None:
+        """Returns the kind of an episode that has just begun, and a sentence about it."""
+        found = self._find(attempt)
+        kind = found[0] if found is not None else None
+        before, self._told = self._told, kind
+        return found if kind is not before else None
+
+    def _find(self, attempt: Attempt) -> tuple[EventKind, str] | None:
+        if attempt.silent is None or attempt.exits:
+            self._silent_since = None
+        else:
+            now = self._clock()
+            self._silent_since = now if self._silent_since is None else self._silent_since
+            if now - self._silent_since < DEGRADED_SECONDS:
+                return None
+            index, why = attempt.silent
+            return EventKind.DEGRADED, f"Worker {index} {why}."
+        limit = max(STALLED_SECONDS, STALLED_AFTER_CALLS * attempt.call_seconds)
+        if attempt.stands_for <= limit or attempt.in_script:
+            return None
+        index, why = attempt.suspect or (0, "")
+        cause = f" Worker {index} {why}." if why else " No worker reports a cause."
+        return EventKind.STALLED, f"No worker made a step in {attempt.stands_for:.0f} s.{cause}"
+
 
 _KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _SLURM_KILL = re.compile(r"^slurmstepd: .*(?:oom[-_]kill|Out Of Memory)")

@@ -19,9 +19,9 @@ from tfckpt_trainer.guards.trial import why_useless
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats import units
-from tfckpt_tui.formats.guards import STEPS_ARE_SKIPPED, firing_words, summary
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.services.runs.guards import STEPS_ARE_SKIPPED, firing_words, summary
 from tfckpt_tui.services.runs.hyperparameters import hyperparameters_of
 
 ReplayRule = Callable[[str, Callable[[Replay], None], Callable[[str], None]], None]

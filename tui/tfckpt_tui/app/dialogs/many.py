@@ -17,7 +17,7 @@ from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, shorten_middle
-from tfckpt_tui.formats.run_names import short_names
+from tfckpt_tui.formats.run_columns import short_names
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.control.many import ManyPlan, RunPlan

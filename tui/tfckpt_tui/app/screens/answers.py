@@ -18,12 +18,11 @@ from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
 from tfckpt_tui.app.widgets.base.icons import Icon
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
-from tfckpt_tui.app.widgets.base.list_pane import ListPane
+from tfckpt_tui.app.widgets.base.list_pane import ListPane, TextPane
 from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line, shorten_middle
-from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.formats import units
-from tfckpt_tui.formats.run_names import short_names
+from tfckpt_tui.formats.run_columns import short_names
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.control.many import RunAnswer, RunOutcome
 

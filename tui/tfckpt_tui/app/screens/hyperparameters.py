@@ -14,9 +14,8 @@ from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter, number
 from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.columns import Layout, choose
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
-from tfckpt_tui.app.widgets.base.list_pane import ListPane
+from tfckpt_tui.app.widgets.base.list_pane import ListPane, TextPane
 from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line
-from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.app.widgets.run.events import event_line
 from tfckpt_tui.formats.hyperparameters import COLUMNS, changed_words, planned_words, title
 from tfckpt_tui.formats.text import clean

@@ -20,9 +20,8 @@ from tfckpt_tui.app.protocols import ActionInfo
 from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.columns import GAP, Column, Layout, choose
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
-from tfckpt_tui.app.widgets.base.list_pane import ListPane
+from tfckpt_tui.app.widgets.base.list_pane import ListPane, TextPane
 from tfckpt_tui.app.widgets.base.styled_text import Span, line
-from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.formats.checkpoint_columns import optional_columns
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot

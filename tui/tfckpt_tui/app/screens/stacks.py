@@ -14,9 +14,9 @@ from textual.binding import Binding, BindingType
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
+from tfckpt_tui.app.widgets.base.list_pane import TextPane
 from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line, shorten, shorten_middle
-from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.formats import units
 from tfckpt_tui.reports.stacks import StacksReport, WorkerStacksFacts
 from tfckpt_tui.services.runs.stacks import innermost_frames, read_stacks

@@ -18,9 +18,9 @@ from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
 from tfckpt_tui.app.screens.chart_page import ChartPage
+from tfckpt_tui.app.widgets.base.list_pane import TextPane
 from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line, shorten_middle
-from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.charting.choices import ChartChoices
 from tfckpt_tui.charting.curves import kept_until
 from tfckpt_tui.charting.distributions import Distribution

@@ -15,8 +15,8 @@ from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.icons import WORKER
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
+from tfckpt_tui.app.widgets.base.list_pane import TextPane
 from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line
-from tfckpt_tui.app.widgets.base.text_pane import TextPane
 from tfckpt_tui.app.widgets.charts.chart import Chart
 from tfckpt_tui.charting.measurements import STEP_TIME, Measurement
 from tfckpt_tui.formats import units

@@ -17,7 +17,7 @@ from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.cli.completion.checkpoint_names import CHECKPOINT
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_line, print_message
-from tfckpt_tui.reports.own_actions import ActionReport, ActionRunFacts
+from tfckpt_tui.reports.configured import ActionReport, ActionRunFacts
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints, look_up_all
 from tfckpt_tui.services.processes.own_actions import ActionOutcome, run_action, wants
 from tfckpt_tui.services.runs.brief_reading import brief_account

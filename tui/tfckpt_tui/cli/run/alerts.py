@@ -11,7 +11,7 @@ from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_table
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.reports.alerts import AlertTestReport, DeliveryFacts
+from tfckpt_tui.reports.configured import AlertTestReport, DeliveryFacts
 from tfckpt_tui.services.runs.alert_test import send_test_alert
 
 

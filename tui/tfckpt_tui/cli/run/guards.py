@@ -21,7 +21,6 @@ from tfckpt_tui.cli.output import (
 )
 from tfckpt_tui.cli.run.control import TimeoutOption
 from tfckpt_tui.formats import units
-from tfckpt_tui.formats.guards import STEPS_ARE_SKIPPED, firing_words, summary
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reports.guards import (
     FiringFacts,
@@ -32,11 +31,14 @@ from tfckpt_tui.reports.guards import (
 from tfckpt_tui.services.control.guard_settings import change_guards, take_guards
 from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.services.runs.guards import (
+    STEPS_ARE_SKIPPED,
     GuardOfRun,
     GuardsOfRun,
     facts_of_guard,
+    firing_words,
     read_guards,
     replay_guards,
+    summary,
     unseen_metrics,
 )
 

@@ -15,7 +15,7 @@ from tfckpt_trainer.rundir.records.hyperparameter import number
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_tui.charting.curves import kept_until
 from tfckpt_tui.charting.view import RunSeries
-from tfckpt_tui.formats.run_names import short_names
+from tfckpt_tui.formats.run_columns import short_names
 from tfckpt_tui.formats.text import clean, clean_message, strategy_words
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 from tfckpt_tui.services.runs.brief_reading import brief_account, read_info

@@ -9,17 +9,38 @@ from dataclasses import dataclass
 
 from tfckpt_trainer.errors import TfckptError, UsageError
 from tfckpt_trainer.guards.guard import Guard
-from tfckpt_trainer.guards.replay import Replay, recorded_metrics, replay
+from tfckpt_trainer.guards.replay import Replay, ReplayedFiring, recorded_metrics, replay
 from tfckpt_trainer.guards.trial import why_unseen
 from tfckpt_trainer.rundir.event_log import WHOLE_LOG, Tail, read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
 from tfckpt_trainer.rundir.records.run import GuardSource, RunInfo
 from tfckpt_trainer.rundir.run_config import read_run_config
+from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reports.guards import GuardFacts
 from tfckpt_tui.services.runs.account import give_account
 from tfckpt_tui.services.runs.brief_reading import read_info, read_run_briefly
+
+STEPS_ARE_SKIPPED = "Recorded values are about a second apart; a guard sees every step."
+"""What a replay cannot see, if steps lie between its points."""
+
+
+def summary(replay: Replay) -> str:
+    """Returns how often a guard would have fired, or why that is unknown; safe to show."""
+    if replay.why_not:
+        return clean(replay.why_not)
+    points = units.count(replay.points, "point")
+    span = f"{points} from step {replay.first_step:,} to {replay.last_step:,}"
+    return f"it would have fired {units.count(len(replay.firings), 'time')} in {span}."
+
+
+def firing_words(fired: ReplayedFiring) -> str:
+    """Returns when a guard would have fired, why, and what it would have done; safe to show."""
+    to = f" (to {fired.checkpoint})" if fired.checkpoint is not None else ""
+    what = f"{fired.firing.evidence.what}: {', '.join(fired.actions)}{to}"
+    return clean(f"{units.local_time(fired.at)}  step {fired.firing.step:,}  {what}")
+
 
 _OF_SCRIPT = "It has a condition or an action of the script, so it cannot be replayed here."
 

@@ -44,8 +44,7 @@ from tfckpt_trainer.tools.tensors.edit import EditSource
 from tfckpt_tui.services.checkpoints.inspect import Inspection, errors_by_path
 from tfckpt_tui.services.checkpoints.tensor_files import TensorSource
 from tfckpt_tui.services.control.request import FrontEnd
-from tfckpt_tui.tools.tensors.new_checkpoint import log_derived, source_facts
-from tfckpt_tui.tools.tensors.write_errors import explain_write_errors
+from tfckpt_tui.tools.tensors.new_checkpoint import explain_write_errors, log_derived, source_facts
 
 
 @dataclass(frozen=True)

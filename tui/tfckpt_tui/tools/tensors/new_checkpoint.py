@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from tfckpt_trainer.bundle.analysis.contents import Variable
 from tfckpt_trainer.bundle.analysis.finite import NonFiniteValues
@@ -13,15 +18,51 @@ from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.retention.emptying import trashed_bytes
-from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError
+from tfckpt_trainer.rundir.full_disk import is_full
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SourceFacts
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.storage.documents import find_newer
 from tfckpt_trainer.tools.tensors.derived import add_derived_checkpoint, require_free_name
+from tfckpt_tui.formats import units
 from tfckpt_tui.services.checkpoints.inspect import errors_by_path
 from tfckpt_tui.services.control.request import FrontEnd, log_event
-from tfckpt_tui.tools.tensors.write_errors import explain_write_errors
+
+_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+@contextmanager
+def explain_write_errors(
+    directory: Path, needed: int, *, if_full: str, if_read_only: str
+) -> Iterator[None]:
+    """Replaces the errors of a full disk and of a directory that cannot be written.
+
+    Args:
+        directory: Where the file is written.
+        needed: About how many bytes it takes.
+        if_full: What to do if the disk or the quota is full, as a sentence.
+        if_read_only: What to do if nothing can be written there, as a sentence.
+
+    Raises:
+        TfckptError: The disk or the quota is full, or the directory cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        if is_full(error):
+            free = units.size(shutil.disk_usage(directory).free)
+            raise TfckptError(
+                f"{directory}: {error.strerror}. Needed: about {units.size(needed)}; "
+                f"free: {free}. Nothing was written. {if_full}"
+            ) from error
+        # It may also be a source that cannot be read.
+        if error.errno in _REFUSED and not os.access(directory, os.W_OK | os.X_OK):
+            raise TfckptError(
+                f"{directory}: {os.strerror(error.errno)}. Nothing was written. {if_read_only}"
+            ) from error
+        raise
+
 
 _MOST_TRIED = 1000
 """Default names that are tried."""

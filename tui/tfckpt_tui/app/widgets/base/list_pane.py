@@ -299,3 +299,35 @@ class ListPane(Pane, Generic[RowT], can_focus=True):
 def match_note(matches: int, total: int, needle: str) -> Sequence[Span]:
     """Returns how many rows of a list match a search."""
     return ((f"{matches:,} of {total:,} match ", "label"), (clean(needle), "accent"))
+
+
+class TextPane(ListPane[StyledLine]):
+    """Shows lines of text, which scroll if they do not fit."""
+
+    has_cursor = False
+
+    def __init__(self, *, boxed: bool = True, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self.boxed = boxed
+        self._title: Sequence[Span] = ()
+        self._note: Sequence[Span] = ()
+
+    def show_lines(
+        self, lines: Sequence[StyledLine], title: Sequence[Span] = (), note: Sequence[Span] = ()
+    ) -> None:
+        """Replaces the lines, the title and the note."""
+        self._title, self._note = title, note
+        self.show_rows(lines)
+
+    def heading(self) -> Sequence[Span]:
+        """Returns the title."""
+        return self._title
+
+    def note(self) -> Sequence[Span]:
+        """Returns the text at the right of the upper edge."""
+        return self._note
+
+    def row_line(self, row: int, width: int) -> StyledLine:
+        """Returns one line."""
+        del width
+        return self.rows[row]
