@@ -28,7 +28,6 @@ from msgspec.structs import replace
 
 from killed_writers import mark_of_a_killed_process
 from tfckpt_trainer.bundle.state_file import StateFile
-from tfckpt_trainer.catalog.directory.checkpoint_files import identity_of
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.directory.pins import pin, set_pins, unpin
 from tfckpt_trainer.catalog.directory.trash import RETENTION, list_trash, locked_trash
@@ -46,6 +45,7 @@ from tfckpt_trainer.rundir.heartbeats.writer_marks import WRITER
 from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint, TrashManifest, TrashPhase
 from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_trainer.rundir.storage.files import move
+from tfckpt_trainer.rundir.storage.identity import identity_of
 from waiting import attempts
 from weekly import tries
 

@@ -10,12 +10,13 @@ import pytest
 from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory
 
 from tfckpt_trainer.catalog.directory import listing as listing_module
-from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner, identity_of
+from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.directory.history import Records
 from tfckpt_trainer.catalog.retention.prune import move_to_trash, undo
 from tfckpt_trainer.catalog.scan import catalog as scan_module
 from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.rundir.storage.identity import identity_of
 from waiting import attempts
 
 

@@ -41,6 +41,7 @@ from tfckpt_trainer.rundir.storage.documents import (
 )
 from tfckpt_trainer.rundir.storage.files import delete_file, list_directory, make_directory, rename
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
+from tfckpt_trainer.rundir.storage.identity import Identity, identity_in
 from tfckpt_trainer.words.counts import count
 
 DEFAULT_LIFETIME = 60.0
@@ -71,9 +72,6 @@ LARGEST_REFUSED = 10_000
 
 KEPT_OUTCOMES = 500
 """Number of finished commands that are kept in `done/`."""
-
-_Identity = tuple[int, int, int]
-"""Size, modification time and inode of a file."""
 
 
 def requester(through: str) -> str:
@@ -147,7 +145,7 @@ class CommandQueue:
         """
         self._run = run
         self._on_error = on_error
-        self._damaged: dict[Path, tuple[_Identity, float]] = {}
+        self._damaged: dict[Path, tuple[Identity, float]] = {}
 
     @property
     def has_damaged(self) -> bool:
@@ -342,7 +340,7 @@ class CommandQueue:
             A sentence for each of the first deleted files, and one for all others.
         """
         cleared = []
-        damaged_files: dict[Path, tuple[_Identity, float]] = {}
+        damaged_files: dict[Path, tuple[Identity, float]] = {}
         for place in (self._run.inbox, self._run.active):
             for path in _json_files(place):
                 known = self._known_damage(path)
@@ -374,11 +372,11 @@ class CommandQueue:
                 commands.append(command)
         return sorted(commands, key=lambda c: (c.requested_at, c.id))
 
-    def _known_damage(self, path: Path) -> tuple[_Identity, float] | None:
+    def _known_damage(self, path: Path) -> tuple[Identity, float] | None:
         """Returns the identity of a damaged file and since when it has it; None if it changed."""
         known = self._damaged.get(path)
         with suppress(OSError):
-            if known is not None and known[0] == _identity(os.lstat(path)):
+            if known is not None and known[0] == identity_in(os.lstat(path)):
                 return known
         return None
 
@@ -434,7 +432,7 @@ def _storable(arguments: object) -> dict[str, Any]:
     return kept if len(data) <= LARGEST_REFUSED and kept == arguments else {}
 
 
-def _damage(path: Path, form: type[Command]) -> tuple[str, _Identity]:
+def _damage(path: Path, form: type[Command]) -> tuple[str, Identity]:
     """Returns why a file is not a valid command, and its identity."""
     try:
         facts = os.lstat(path)
@@ -448,11 +446,7 @@ def _damage(path: Path, form: type[Command]) -> tuple[str, _Identity]:
         return "", (0, 0, 0)
     else:
         problem = "" if command.id == path.stem else f"it contains command {command.id!r}."
-    return problem, _identity(facts)
-
-
-def _identity(facts: os.stat_result) -> _Identity:
-    return facts.st_size, facts.st_mtime_ns, facts.st_ino
+    return problem, identity_in(facts)
 
 
 def _json_files(place: Path) -> list[Path]:

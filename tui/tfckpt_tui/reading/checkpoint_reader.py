@@ -20,12 +20,12 @@ from tfckpt_trainer.bundle.index import TensorEntry, index_path, read_index, sha
 from tfckpt_trainer.bundle.links import open_inside
 from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.tensors import is_numeric, read_strings, stored_entries
-from tfckpt_trainer.catalog.directory.checkpoint_files import identity_of
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified, verify_checkpoint
 from tfckpt_trainer.errors import BundleError, DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.machine.user_directories import expand_user
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
+from tfckpt_trainer.rundir.storage.identity import identity_of
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_tui.formats import units
 from tfckpt_tui.reading.notebook import html_table

@@ -15,13 +15,9 @@ from sys import intern
 import msgspec
 
 from tfckpt_trainer.bundle.links import Link, stat_inside
-from tfckpt_trainer.catalog.directory.listing import (
-    DirectoryListing,
-    FileFact,
-    Identity,
-    is_doubtful,
-)
+from tfckpt_trainer.catalog.directory.listing import DirectoryListing, FileFact, is_doubtful
 from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY, look_into_temporary
+from tfckpt_trainer.rundir.storage.identity import Identity, identity_in
 
 _INDEX, _META = ".index", ".meta"
 _ONLY_DATA = ".data-00000-of-00001"
@@ -459,25 +455,12 @@ def scan_files_if_present(scanner: FileScanner) -> dict[str, CheckpointFiles]:
     return dict(scanner.files)
 
 
-def identity_of(path: Path | str) -> Identity | None:
-    """Returns size, time and inode of `path`, without following a link; None if it is missing."""
-    try:
-        facts = os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return _identity(facts)
-
-
 def _identity_inside(path: str) -> Identity | None:
     """Returns the same of what a symbolic link leads to; None if that is no file."""
     try:
-        return _identity(stat_inside(path))
+        return identity_in(stat_inside(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
-
-
-def _identity(facts: os.stat_result) -> Identity:
-    return facts.st_size, facts.st_mtime_ns, facts.st_ino
 
 
 def owner_of(name: str) -> str:
@@ -536,8 +519,6 @@ __all__ = [
     "CheckpointFiles",
     "FileFact",
     "FileScanner",
-    "Identity",
-    "identity_of",
     "owner_of",
     "place_of",
     "scan_files_if_present",

@@ -16,6 +16,7 @@ from tfckpt_trainer.rundir.paths import is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, VerificationRecord
 from tfckpt_trainer.rundir.records.results import ResultsRecord
 from tfckpt_trainer.rundir.storage.documents import load_with_text
+from tfckpt_trainer.rundir.storage.identity import identity_in
 
 DocumentT = TypeVar("DocumentT", CheckpointRecord, VerificationRecord, ResultsRecord)
 KeptT = TypeVar("KeptT")
@@ -154,7 +155,7 @@ class Documents(Generic[DocumentT, KeptT]):
             seen = os.lstat(self._path(name))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return hash((seen.st_size, seen.st_mtime_ns, seen.st_ino))
+        return hash(identity_in(seen))
 
     def _path(self, name: str) -> str:
         return f"{self._entries.directory}/{name}{_SUFFIX}"

@@ -23,12 +23,10 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from tfckpt_trainer.bundle.links import Link, follow_link
+from tfckpt_trainer.rundir.storage.identity import Identity
 
 STATS_PER_REFRESH = 1024
 """How many known files one refresh asks about again."""
-
-Identity = tuple[int, int, int]
-"""Size, modification time in nanoseconds, inode."""
 
 
 class FileFact(msgspec.Struct, frozen=True, order=True, gc=False):

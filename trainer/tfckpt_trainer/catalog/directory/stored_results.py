@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from msgspec.structs import replace
 
-from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles, FileFact, identity_of
+from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles, FileFact
 from tfckpt_trainer.catalog.directory.document_set import Documents
 from tfckpt_trainer.catalog.directory.result_batches import (
     ResultBatches,
@@ -25,6 +25,7 @@ from tfckpt_trainer.rundir.records.checkpoint import VerificationRecord
 from tfckpt_trainer.rundir.records.results import MOST_ACTIONS, ActionResult, ResultsRecord
 from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store, try_read
 from tfckpt_trainer.rundir.storage.files import list_directory, make_directory
+from tfckpt_trainer.rundir.storage.identity import identity_of
 
 StoredT = TypeVar("StoredT", VerificationRecord, ResultsRecord)
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from tfckpt_trainer.catalog.directory.listing import Identity
 from tfckpt_trainer.catalog.directory.other_formats import format_of
 from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
 from tfckpt_trainer.errors import (
@@ -26,6 +25,7 @@ from tfckpt_trainer.rundir.records.trash import (
 )
 from tfckpt_trainer.rundir.storage.documents import load, load_if_exists, store
 from tfckpt_trainer.rundir.storage.files import list_directory, make_directory
+from tfckpt_trainer.rundir.storage.identity import Identity, identity_in
 from tfckpt_trainer.rundir.storage.locks import locked
 from tfckpt_trainer.words.advice import Advice, command_or_key
 
@@ -81,7 +81,7 @@ class TrashReader:
             if directory.name.endswith(EMPTIED):
                 # The next emptying goes on with it.
                 continue
-            identity = (facts.st_size, facts.st_mtime_ns, facts.st_ino)
+            identity = identity_in(facts)
             before = known.get(directory.name)
             if before is not None and before[0] == identity:
                 entries[directory.name] = before

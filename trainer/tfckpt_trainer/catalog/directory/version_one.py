@@ -16,9 +16,10 @@ import msgspec
 from tfckpt_trainer.bundle.table import is_table
 from tfckpt_trainer.bundle.wire import WireError, read_varint
 from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner
-from tfckpt_trainer.catalog.directory.listing import FileFact, Identity
+from tfckpt_trainer.catalog.directory.listing import FileFact
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.storage.files import open_plain
+from tfckpt_trainer.rundir.storage.identity import Identity
 
 _SHARD = re.compile(r"(?P<name>.+)-\d{5}-of-(?P<count>\d{5})", re.DOTALL)
 _LISTED_SHARDS = re.compile(r"(?P<name>.+)-\?{5}-of-\d{5}", re.DOTALL)

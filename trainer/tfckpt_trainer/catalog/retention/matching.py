@@ -19,7 +19,6 @@ from tfckpt_trainer.bundle.index import TensorEntry, read_index
 from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.tensor_checksums import compute_checksum
 from tfckpt_trainer.catalog.directory.checkpoint_files import place_of
-from tfckpt_trainer.catalog.directory.listing import Identity
 from tfckpt_trainer.catalog.directory.save_directories import is_of_save
 from tfckpt_trainer.errors import BundleError, DamagedFileError
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -27,6 +26,7 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint
 from tfckpt_trainer.rundir.storage.documents import load
 from tfckpt_trainer.rundir.storage.files import open_plain
+from tfckpt_trainer.rundir.storage.identity import Identity
 
 SMALL_FILE = 1 << 20
 """Bytes of the largest file whose checksum a prune computes."""

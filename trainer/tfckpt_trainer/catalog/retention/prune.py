@@ -19,11 +19,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tfckpt_trainer.bundle.index import index_lies_at
-from tfckpt_trainer.catalog.directory.checkpoint_files import (
-    CheckpointFiles,
-    Identity,
-    identity_of,
-)
+from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.history import read_state_list
 from tfckpt_trainer.catalog.directory.other_formats import OtherFile
@@ -88,6 +84,7 @@ from tfckpt_trainer.rundir.records.trash import (
 )
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_trainer.rundir.storage.files import delete_file, make_directory, sync_directory
+from tfckpt_trainer.rundir.storage.identity import Identity, identity_of
 from tfckpt_trainer.words.advice import Advice, command_or_key
 from tfckpt_trainer.words.counts import few_of
 

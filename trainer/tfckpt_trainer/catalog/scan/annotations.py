@@ -8,10 +8,10 @@ from tfckpt_trainer.bundle.state_file import (
     StateFileError,
     read_state_file,
 )
-from tfckpt_trainer.catalog.directory.checkpoint_files import Identity, identity_of
 from tfckpt_trainer.catalog.directory.history import load_head
 from tfckpt_trainer.catalog.directory.pins import pinned_names
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.storage.identity import Identity, identity_of
 
 
 class Annotations:

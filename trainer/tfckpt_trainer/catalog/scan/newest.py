@@ -11,13 +11,13 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tfckpt_trainer.bundle.index import read_shard_count, shard_path
-from tfckpt_trainer.catalog.directory.checkpoint_files import identity_of
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.remembered_listing import recall_newest
 from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name, parse_numbered_name
+from tfckpt_trainer.rundir.storage.identity import identity_of
 
 MOST_LINES = 16
 """Of more lines, the names do not tell which checkpoints are the newest."""

@@ -22,7 +22,6 @@ from tfckpt_trainer.catalog.directory.checkpoint_files import (
     CheckpointFiles,
     FileFact,
     FileScanner,
-    Identity,
     owner_of,
     size_of_directory,
 )
@@ -41,6 +40,7 @@ from tfckpt_trainer.catalog.scan.ownership import has_proven_parts
 from tfckpt_trainer.rundir.heartbeats.clock import file_time
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
+from tfckpt_trainer.rundir.storage.identity import Identity
 from tfckpt_trainer.words.advice import Advice
 
 SETTLED_SECONDS = 5.0

@@ -70,12 +70,7 @@ from tfckpt_trainer.bundle.links import NOT_FETCHED, NotFetchedError, check_fetc
 from tfckpt_trainer.bundle.recognition import is_of_cache
 from tfckpt_trainer.bundle.structure import UNREADABLE, UNSUPPORTED
 from tfckpt_trainer.bundle.table import read_table
-from tfckpt_trainer.catalog.directory.checkpoint_files import (
-    CheckpointFiles,
-    FileFact,
-    Identity,
-    identity_of,
-)
+from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles, FileFact
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.directory.packed_record import PackedRecord
 from tfckpt_trainer.catalog.directory.stored_results import holds_for
@@ -86,6 +81,7 @@ from tfckpt_trainer.rundir.paths import is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import FileFacts, FoundFault, VerificationRecord
 from tfckpt_trainer.rundir.records.results import ActionResult
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
+from tfckpt_trainer.rundir.storage.identity import Identity, identity_in, identity_of
 
 QUIET_SECONDS = 60.0
 """After this long without a change nobody writes any more, on a disk of this machine."""
@@ -499,7 +495,7 @@ def _identity_at_end(path: Path) -> Identity | None:
         seen = stat_inside(path)
     except FileNotFoundError:
         return None
-    return seen.st_size, seen.st_mtime_ns, seen.st_ino
+    return identity_in(seen)
 
 
 def _for_now(evidence: CheckpointEvidence, state: CheckpointState, problem: str) -> StateVerdict:

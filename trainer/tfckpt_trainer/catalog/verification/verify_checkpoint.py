@@ -17,7 +17,7 @@ from tfckpt_trainer.bundle.recognition import IndexKind, recognize_index
 from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.structure import UNREADABLE, UNSUPPORTED, Finding
 from tfckpt_trainer.bundle.verify import Progress, verify
-from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner, Identity, identity_of
+from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner
 from tfckpt_trainer.catalog.directory.stored_results import store_result
 from tfckpt_trainer.catalog.scan.states import RECORD_UNUSABLE, WITHOUT_RECORD
 from tfckpt_trainer.errors import (
@@ -41,6 +41,7 @@ from tfckpt_trainer.rundir.storage.documents import (
     load_if_exists,
 )
 from tfckpt_trainer.rundir.storage.files import list_directory, read_bounded
+from tfckpt_trainer.rundir.storage.identity import Identity, identity_of
 from tfckpt_trainer.words.advice import only_command
 
 _ATTEMPTS = 3

@@ -41,7 +41,7 @@ LONGEST_WATCH_SECONDS = 20.0
 _POLL_SECONDS = 0.1
 _NETWORK_POLL_SECONDS = 0.5
 
-Identity = tuple[float, float]
+_Beat = tuple[float, float]
 
 
 def find_other_trainer(
@@ -193,7 +193,7 @@ class _Watch:
         self._run = run
         self._lives = lives
         self._own = process_namespace()
-        self._first: dict[Path, tuple[Identity, float]] = {}
+        self._first: dict[Path, tuple[_Beat, float]] = {}
         self._is_network = is_network_file_system(run.root)
 
     @property

@@ -17,7 +17,6 @@ from tfckpt_trainer.bundle.index import index_path, read_shard_count, shard_path
 from tfckpt_trainer.bundle.links import open_in_directory
 from tfckpt_trainer.bundle.recognition import is_meta_graph
 from tfckpt_trainer.bundle.verify import Progress
-from tfckpt_trainer.catalog.directory.checkpoint_files import Identity
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.save_directories import is_of_worker
 from tfckpt_trainer.catalog.verification.verify_checkpoint import verify_checkpoint
@@ -31,6 +30,7 @@ from tfckpt_trainer.rundir.storage.files import (
     open_plain,
     read_bounded,
 )
+from tfckpt_trainer.rundir.storage.identity import Identity, identity_in
 
 _CHUNK = 4 << 20
 
@@ -70,8 +70,7 @@ class SourceFile:
         return path if path.exists() else None
 
     def _identity_now(self) -> Identity:
-        facts = os.fstat(self._file.fileno())
-        return facts.st_size, facts.st_mtime_ns, facts.st_ino
+        return identity_in(os.fstat(self._file.fileno()))
 
     def chunks(self, offset: int = 0) -> Iterator[bytes]:
         """Yields the content from `offset` on.
