@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from accounts import BOB
 from requirements import needs
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir import command_queue
@@ -47,6 +48,15 @@ def test_somebody_whom_no_password_file_knows_can_ask():
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
     )
     assert said.stdout == f"user 54321@{socket.gethostname()}, a container\n"
+
+
+@needs("root")
+def test_who_asks_is_told_with_the_owner_of_the_file_if_that_is_somebody_else(box, run):
+    mine, of_bob = submit(box), submit(box)
+    os.chown(run.inbox / f"{of_bob.id}.json", BOB, -1)
+    seen = {command.id: command.requested_by for command in box.claims(time.time())}
+    assert seen[mine.id] == mine.requested_by
+    assert seen[of_bob.id] == f"{of_bob.requested_by} (file of user {BOB})"
 
 
 def test_a_command_goes_from_request_to_outcome(box):
