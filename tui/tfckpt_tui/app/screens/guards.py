@@ -17,7 +17,7 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import GuardSource
 from tfckpt_tui.app.dialogs.guard_rule import replay_lines
 from tfckpt_tui.app.screens.page import Page
-from tfckpt_tui.app.widgets.base.columns import Column, Layout
+from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.list_pane import ListPane, TextPane
 from tfckpt_tui.app.widgets.base.pane import is_open
@@ -25,28 +25,27 @@ from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
-from tfckpt_tui.services.runs.guards import GuardOfRun, GuardsOfRun, read_guards, replay_each
+from tfckpt_tui.services.runs.guards import (
+    COLUMNS,
+    GuardOfRun,
+    GuardsOfRun,
+    read_guards,
+    replay_each,
+)
 
 _READ_SECONDS = 15.0
 """After so long the guards are read again: `config.toml` may have changed."""
 
 _SHOWN_FIRINGS = 50
 
-_COLUMNS = (
-    Column("rule", "guard", 30, align="<", stretch=4),
-    Column("fired", "fired", 5),
-    Column("last", "last", 12, rank=1),
-    Column("replay", "replayed", 8, rank=2),
-    Column("state", "state", 19, rank=3, align="<", stretch=1),
-    Column("source", "from", 6, rank=4, align="<"),
-)
+_REPLAYED = Column("replay", "replayed", 8, rank=2)
 
 
 class GuardList(ListPane[GuardOfRun]):
     """Shows the guards of the trainer, then those that its next start takes."""
 
     title = "guards"
-    columns = _COLUMNS
+    declared = COLUMNS
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -80,18 +79,19 @@ class GuardList(ListPane[GuardOfRun]):
 
     def cells(self, row: GuardOfRun, layout: Layout) -> Mapping[str, Sequence[Span]]:
         """Returns the row of one guard."""
-        del layout
-        last = row.firings[-1].step if row.firings else None
         replay = self._replays.get(row.rule)
         replayed = "" if replay is None else "–" if replay.why_not else f"{len(replay.firings):,}"
-        return {
-            "rule": ((clean(row.rule), "bad" if row.problem else "value"),),
-            "fired": ((f"{len(row.firings):,}", "warn" if row.firings else "muted"),),
-            "last": (("" if last is None else f"step {last:,}", "muted"),),
-            "replay": ((replayed, "muted"),),
-            "state": ((row.state_words, "bad" if row.problem else "muted"),),
-            "source": ((row.source.value, "muted"),),
+        styles = {"rule": "bad", "state": "bad"} if row.problem else {}
+        styles |= {"fired": "warn"} if row.firings else {}
+        cells = {
+            key: [(text, styles.get(key, style)) for text, style in spans]
+            for key, spans in super().cells(row, layout).items()
         }
+        return {**cells, "replay": ((replayed, "muted"),)}
+
+    def column_layout(self, width: int) -> Layout:
+        """Returns the columns that fit, with what replays found."""
+        return choose([*self.columns[:3], _REPLAYED, *self.columns[3:]], width)
 
 
 class GuardsScreen(Page):

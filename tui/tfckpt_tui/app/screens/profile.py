@@ -24,18 +24,7 @@ from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.reports.profile import OperationFacts
-from tfckpt_tui.services.runs.traces import Trace, find_traces, read_operations
-
-_TRACES = (
-    Column("age", "written", 7),
-    Column("worker", "worker", 6),
-    Column("steps", "steps", 5),
-    Column("traced", "step traced", 11, rank=1),
-    Column("before", "before", 8, rank=1),
-    Column("waited", "then waited", 11, rank=2),
-    Column("size", "size", 8, rank=3),
-    Column("curves", "in TensorBoard", 17, rank=2, align="<", stretch=1),
-)
+from tfckpt_tui.services.runs.traces import COLUMNS, Trace, find_traces, read_operations
 
 _OPERATIONS = (
     Column("share", "share", 6),
@@ -56,11 +45,10 @@ class TraceList(ListPane[Trace]):
     """Shows the traces, newest first, and what tracing cost."""
 
     title = "traces"
-    columns = _TRACES
+    declared = COLUMNS
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self._at = 0.0
         self._busy = "reading …"
 
     def show_traces(self, traces: Sequence[Trace], at: float, busy: str) -> None:
@@ -71,7 +59,7 @@ class TraceList(ListPane[Trace]):
             at: The time now (seconds since the epoch).
             busy: What goes on; empty if nothing does.
         """
-        self._at, self._busy = at, busy
+        self.at, self._busy = at, busy
         self.show_rows(traces)
 
     def note(self) -> Sequence[Span]:
@@ -85,26 +73,6 @@ class TraceList(ListPane[Trace]):
     def row_key(self, row: int) -> str:
         """Returns the file."""
         return str(self.rows[row].path)
-
-    def cells(self, row: Trace, layout: Layout) -> Mapping[str, Sequence[Span]]:
-        """Returns the row of one trace."""
-        del layout
-        recorded = row.recorded
-        cells = {
-            "age": ((units.age(max(0.0, self._at - row.at)), "value"),),
-            "size": ((units.size(row.size), "muted"),),
-            "curves": ((row.curves, "muted"),),
-        }
-        if recorded is None:
-            return cells
-        cost = recorded.of_worker
-        return cells | {
-            "worker": ((str(cost.worker), "value"),),
-            "steps": ((f"{recorded.steps:,}", "value"),),
-            "traced": ((units.step_time(cost.step_seconds), "value"),),
-            "before": ((units.step_time(cost.before_seconds), "muted"),),
-            "waited": ((units.step_time(cost.write_seconds), "muted"),),
-        }
 
 
 class OperationList(ListPane[OperationFacts]):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import click
 
 from tfckpt_trainer.errors import ExitCode, UsageError
@@ -20,7 +22,7 @@ from tfckpt_tui.cli.output import (
     print_table,
 )
 from tfckpt_tui.cli.run.control import TimeoutOption
-from tfckpt_tui.formats import units
+from tfckpt_tui.formats.list_columns import table_of
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reports.guards import (
     FiringFacts,
@@ -31,8 +33,8 @@ from tfckpt_tui.reports.guards import (
 from tfckpt_tui.services.control.guard_settings import change_guards, take_guards
 from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.services.runs.guards import (
+    COLUMNS,
     STEPS_ARE_SKIPPED,
-    GuardOfRun,
     GuardsOfRun,
     facts_of_guard,
     firing_words,
@@ -131,25 +133,7 @@ def _print(found: GuardsOfRun) -> None:
         if not found.problem:
             print_message("The run has no guards. Add one with --add RULE, or in the script.")
         return
-    rows = [
-        (
-            guard.rule,
-            guard.source.value,
-            guard.state_words,
-            str(len(guard.firings)),
-            _last(guard),
-        )
-        for guard in found.guards
-    ]
-    print_table(("GUARD", "FROM", "STATE", "FIRED", "LAST"), rows, right={3})
-
-
-def _last(guard: GuardOfRun) -> str:
-    if not guard.firings:
-        return ""
-    last = guard.firings[-1]
-    step = "" if last.step is None else f", step {last.step:,}"
-    return f"{units.local_time(last.at)}{step}"
+    print_table(*table_of(COLUMNS, found.guards, time.time()))
 
 
 def _replay(run: RunDirectory, rules: tuple[str, ...], as_json: bool) -> int:

@@ -17,6 +17,7 @@ from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoi
 from tfckpt_trainer.rundir.records.run import GuardSource, RunInfo
 from tfckpt_trainer.rundir.run_config import read_run_config
 from tfckpt_tui.formats import units
+from tfckpt_tui.formats.list_columns import ListCell, ListColumn
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reports.guards import GuardFacts
 from tfckpt_tui.services.runs.account import give_account
@@ -69,6 +70,54 @@ class GuardOfRun:
         if self.problem:
             return "invalid"
         return "in force" if self.is_in_force else "from the next start"
+
+
+def _last(guard: GuardOfRun) -> str:
+    if not guard.firings:
+        return ""
+    step = _step_of_last(guard)
+    return units.local_time(guard.firings[-1].at) + (f", {step}" if step else "")
+
+
+def _step_of_last(guard: GuardOfRun) -> str:
+    last = guard.firings[-1].step if guard.firings else None
+    return "" if last is None else f"step {last:,}"
+
+
+COLUMNS: tuple[ListColumn[GuardOfRun], ...] = (
+    ListColumn(
+        "rule",
+        lambda guard, _: clean(guard.rule),
+        ListCell("guard", 30, align="<", stretch=4),
+        command="GUARD",
+    ),
+    ListColumn(
+        "fired",
+        lambda guard, _: f"{len(guard.firings):,}",
+        ListCell("fired", 5, style="muted"),
+        command="FIRED",
+    ),
+    ListColumn(
+        "last",
+        lambda guard, _: _last(guard),
+        ListCell("last", 12, rank=1, style="muted"),
+        cell_text=lambda guard, _: _step_of_last(guard),
+        command="LAST",
+    ),
+    ListColumn(
+        "state",
+        lambda guard, _: guard.state_words,
+        ListCell("state", 19, rank=3, align="<", stretch=1, style="muted"),
+        command="STATE",
+    ),
+    ListColumn(
+        "source",
+        lambda guard, _: guard.source.value,
+        ListCell("from", 6, rank=4, align="<", style="muted"),
+        command="FROM",
+    ),
+)
+"""All columns of the guards of a run, in the order in which each part shows them."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +19,8 @@ from tfckpt_trainer.rundir.records.command import Command, CommandKind
 from tfckpt_trainer.rundir.records.trace import Profile, TraceOfWorker
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, try_read
 from tfckpt_trainer.rundir.storage.files import open_plain
+from tfckpt_tui.formats import units
+from tfckpt_tui.formats.list_columns import ListCell, ListColumn
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reports.profile import OperationFacts
 from tfckpt_tui.services.runs.reading import event_directory
@@ -194,6 +196,43 @@ class Trace:
     at: float
     size: int
     recorded: RecordedTrace | None = None
+
+
+def _told(text: Callable[[RecordedTrace], str]) -> Callable[[Trace, float], str]:
+    return lambda trace, _: "" if trace.recorded is None else text(trace.recorded)
+
+
+COLUMNS: tuple[ListColumn[Trace], ...] = (
+    ListColumn("age", lambda trace, at: units.age(max(0.0, at - trace.at)), ListCell("written", 7)),
+    ListColumn("worker", _told(lambda it: str(it.of_worker.worker)), ListCell("worker", 6)),
+    ListColumn("steps", _told(lambda it: f"{it.steps:,}"), ListCell("steps", 5)),
+    ListColumn(
+        "traced",
+        _told(lambda it: units.step_time(it.of_worker.step_seconds)),
+        ListCell("step traced", 11, rank=1),
+    ),
+    ListColumn(
+        "before",
+        _told(lambda it: units.step_time(it.of_worker.before_seconds)),
+        ListCell("before", 8, rank=1, style="muted"),
+    ),
+    ListColumn(
+        "waited",
+        _told(lambda it: units.step_time(it.of_worker.write_seconds)),
+        ListCell("then waited", 11, rank=2, style="muted"),
+    ),
+    ListColumn(
+        "size",
+        lambda trace, _: units.size(trace.size),
+        ListCell("size", 8, rank=3, style="muted"),
+    ),
+    ListColumn(
+        "curves",
+        lambda trace, _: trace.curves,
+        ListCell("in TensorBoard", 17, rank=2, align="<", stretch=1, style="muted"),
+    ),
+)
+"""All columns of the traces of a run, in the order in which each part shows them."""
 
 
 def find_traces(run: RunDirectory) -> tuple[Trace, ...]:
