@@ -37,13 +37,13 @@ from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.dialogs.batch_job import CancelJobDialog, SubmitJobDialog
-from tfckpt_tui.app.dialogs.force_stop import ForceStopDialog
 from tfckpt_tui.app.dialogs.many import ManyDialog, ValueDialog
 from tfckpt_tui.app.dialogs.prune_questions import (
     BesideTrainerDialog,
     DeleteForGoodDialog,
     PruneFileDialog,
 )
+from tfckpt_tui.app.dialogs.stop import ForceStopDialog
 from tfckpt_tui.app.screens.answers import AnswersScreen
 from tfckpt_tui.app.screens.runs_compare import RunsCompareScreen
 from tfckpt_tui.app.screens.tensor_pages import FileScreen

@@ -19,8 +19,7 @@ from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandS
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.app.dialogs.dialog import Dialog
-from tfckpt_tui.app.dialogs.force_stop import ForceStopDialog
-from tfckpt_tui.app.dialogs.stop import StopDialog
+from tfckpt_tui.app.dialogs.stop import ForceStopDialog, StopDialog
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.services.control.force_stop import ForceStopPlan
 from tfckpt_tui.services.control.many import make_plan, plan_stop

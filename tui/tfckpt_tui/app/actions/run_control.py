@@ -360,7 +360,7 @@ class RunControl:
 
     def force_stop(self) -> None:
         """Cancels the batch job of the run, or ends its processes, after a confirmation."""
-        from tfckpt_tui.app.dialogs.force_stop import ForceStopDialog
+        from tfckpt_tui.app.dialogs.stop import ForceStopDialog
         from tfckpt_tui.services.control.force_stop import (
             ForceStopPlan,
             force_stop,
