@@ -282,3 +282,21 @@ def test_a_deleted_directory_that_is_made_again_is_empty(tmp_path: Path) -> None
         made.run.root.mkdir()
         wait_until(lambda: watching.newest and watching.newest.present, 10, "it is back")
         wait_for_only(watching)
+
+
+WARN_WHILE_WATCHING = """
+import logging, sys
+from pathlib import Path
+from tfckpt_tui.monitor.file_events import DirectoryWatcher
+
+watcher = DirectoryWatcher([Path(sys.argv[1])], lambda: None)
+watcher.refresh()
+logging.getLogger("watchdog.observers.inotify_c").warning("Inotify queue overflowed")
+watcher.stop()
+"""
+
+
+def test_a_warning_of_watchdog_is_not_printed_over_the_screen(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", WARN_WHILE_WATCHING, tmp_path]
+    said = subprocess.run(program, capture_output=True, text=True, check=True)
+    assert said.stdout + said.stderr == ""

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from watchdog.observers.api import BaseObserver
 
-_OVERFLOW_LOGGER = "watchdog.observers.inotify_c"
+_SILENCE = logging.NullHandler()
+"""Keeps the warnings of watchdog off the terminal. Events are lost only amid a burst of others, and
+these cause a read of everything."""
 
 RETRY_SECONDS = 30.0
 """Seconds after which watching is tried again if it failed."""
@@ -60,7 +62,6 @@ class DirectoryWatcher:
         observer, self._observer = self._observer, None
         if observer is not None:
             observer.stop()
-        logging.getLogger(_OVERFLOW_LOGGER).removeHandler(self._overflow)
 
     def _start(self, paths: Sequence[str]) -> None:
         try:
@@ -69,7 +70,6 @@ class DirectoryWatcher:
             self.problem = _why_no_events(error)
             return
         self.problem = ""
-        logging.getLogger(_OVERFLOW_LOGGER).addHandler(self._overflow)
 
     def _observed(self, paths: Sequence[str]) -> BaseObserver:
         # Imported here, so that the first frame of the app does not wait for it.
@@ -82,6 +82,7 @@ class DirectoryWatcher:
         )
         from watchdog.observers import Observer
 
+        logging.getLogger("watchdog").addHandler(_SILENCE)
         on_event = self._on_event
 
         class Handler(FileSystemEventHandler):
@@ -103,25 +104,6 @@ class DirectoryWatcher:
             observer.stop()
             raise
         return observer
-
-    @property
-    def _overflow(self) -> logging.Handler:
-        if not hasattr(self, "_overflow_handler"):
-            self._overflow_handler = _OverflowHandler(self._on_event)
-        return self._overflow_handler
-
-
-class _OverflowHandler(logging.Handler):
-    """Detects lost events, which the library reports only in its log."""
-
-    def __init__(self, on_event: Callable[[], None]) -> None:
-        super().__init__()
-        self._on_event = on_event
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Handles lost events like any other event."""
-        del record
-        self._on_event()
 
 
 class EventLossDetector:
