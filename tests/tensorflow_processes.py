@@ -342,7 +342,7 @@ def _import_tensorflow() -> None:
     from tensorflow.python.autograph.impl import api
 
     import tfckpt_trainer.training  # noqa: F401  the import that takes seconds
-    from tfckpt_trainer.training.keras import build, steps
+    from tfckpt_trainer.training.keras import fit, steps
     from tfckpt_trainer.training.steps import step_functions
     from tfckpt_trainer.training.steps.step_functions import StepFunction
 
@@ -355,7 +355,7 @@ def _import_tensorflow() -> None:
         (_inner(step_functions.mean_over_replicas, "step"), True),
         (_inner(step_functions.mean_over_replicas, "on_replica"), False),
         (_inner(steps.replica_step, "on_replica"), False),
-        (_inner(build.build, "on_all_replicas"), True),
+        (_inner(fit.build, "on_all_replicas"), True),
     ):
         options = converter.ConversionOptions(
             recursive=True, user_requested=requested, optional_features=None

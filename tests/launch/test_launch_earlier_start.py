@@ -241,13 +241,13 @@ def note(run: RunDirectory, kind: EventKind, **fields: Any) -> None:
 
 def claim_a_stop(run: RunDirectory) -> None:
     queue = CommandQueue(run)
-    queue.submit(CommandKind.STOP, requested_by="ada@host, test")
+    queue.submit(CommandKind.STOP, requested_by="ada, test")
     assert queue.claim(time.time()) is not None
 
 
 def carry_out_a_stop(run: RunDirectory) -> None:
     note(run, EventKind.START, by=SUPERVISOR)
-    note(run, EventKind.STOP, by="ada@host, test")
+    note(run, EventKind.STOP, by="ada, test")
     note(run, EventKind.REQUEUE, by=SUPERVISOR)
 
 
@@ -271,8 +271,8 @@ def test_a_start_after_a_stop_was_accepted_ends_without_training(run, monkeypatc
         os.close(output)
     status = read_supervisor(run)
     assert status.state is SupervisorState.STOPPED
-    assert "stopped by ada@host, test before this start" in status.reason
-    assert accepted_stop(run) == "ada@host, test"
+    assert "stopped by ada, test before this start" in status.reason
+    assert accepted_stop(run) == "ada, test"
     assert not CommandQueue(run).working()
 
 

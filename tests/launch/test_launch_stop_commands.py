@@ -21,7 +21,7 @@ pytestmark = pytest.mark.e2e
 
 def ask_to_stop(run: Run, *, save: bool = True) -> Command:
     queue = CommandQueue(run.directory)
-    return queue.submit(CommandKind.STOP, {"save": save}, requested_by="ada@host, test")
+    return queue.submit(CommandKind.STOP, {"save": save}, requested_by="ada, test")
 
 
 def wait_until_all_train(run: Run) -> None:
@@ -36,7 +36,7 @@ def outcome_of(run: Run, command: Command) -> Command:
 def is_stopped_for_good(run: Run, command: Command) -> None:
     status = run.wait_for(SupervisorState.STOPPED, SupervisorState.FAILED, timeout=60)
     assert status.state is SupervisorState.STOPPED, status.reason
-    assert "stopped by ada@host, test" in status.reason
+    assert "stopped by ada, test" in status.reason
     outcome = outcome_of(run, command)
     assert outcome.state is CommandState.DONE
     assert outcome.message == f"The run has ended. {status.reason}"
@@ -90,7 +90,7 @@ def test_a_worker_stopped_by_a_signal_does_not_prevent_a_stop(run: Run, stopped:
     is_stopped_for_good(run, command)
     assert not run.event_log(EventKind.RESTART)
     assert run.status().reason == (
-        f"The run was stopped by ada@host, test. Worker {stopped} did not react. "
+        f"The run was stopped by ada, test. Worker {stopped} did not react. "
         f"Worker {stopped} did not end in 1 s, and was killed. "
         "Steps since the newest checkpoint may be lost."
     )
