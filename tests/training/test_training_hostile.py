@@ -20,7 +20,7 @@ from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.status_files import load_status
-from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.paths import RunDirectory, checkpoint_name
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind
 from waiting import wait_until
@@ -225,6 +225,28 @@ def test_an_error_in_a_command_fails_the_command_on_all_workers(steered, worker,
     assert saved.state is CommandState.DONE, saved
     restored = steered.ask(CommandKind.RESTORE, name=saved.result["name"])
     assert restored.state is CommandState.DONE, restored
+    steered.progress()
+
+
+def test_what_others_put_in_place_of_a_coming_file_holds_up_no_save_and_is_not_written(
+    steered, tmp_path
+):
+    run, private = steered.run, tmp_path / "private"
+    private.write_text("precious")
+    step = steered.ask(CommandKind.PAUSE).result["step"]
+    name = checkpoint_name(step, steered.workers()[0].branch)
+    for directory, stem in (
+        (run.worker_state_directory(name), "worker-0"),
+        (run.saving_directory, name),
+    ):
+        directory.mkdir(exist_ok=True)
+        os.mkfifo(directory / f"{stem}.index")
+        (directory / f"{stem}.data-00000-of-00001").symlink_to(private)
+    (run.worker_state_directory(name) / "worker-0.json").symlink_to(private)
+    saved = steered.ask(CommandKind.SAVE)
+    assert (saved.state, saved.result["name"]) == (CommandState.DONE, name), saved
+    assert private.read_text() == "precious"
+    steered.ask(CommandKind.RESUME)
     steered.progress()
 
 

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tfckpt_trainer.machine.permissions import CONTROL
 from tfckpt_trainer.rundir.heartbeats.writer_marks import WRITER
 from tfckpt_trainer.rundir.storage.files import (
+    create_directory,
     delete_file,
     delete_if_empty,
     delete_tree,
     list_directory,
+    rename,
 )
 
 TEMPORARY = "_temp"
@@ -39,9 +42,10 @@ _OF_WORKER = re.compile(rf"{_WORKER_NAME}({_FILE}|\.json)")
 _PARTS_OF_WORKER = re.compile(rf"{_WORKER_NAME}{TEMPORARY}")
 """What workers write of their own state: files, and meanwhile directories of parts."""
 
-_WORKER_DIRECTORY = re.compile(r"worker-\d+")
+_PRIVATE = "writing-"
+_PRIVATE_DIRECTORY = re.compile(rf"{_PRIVATE}[0-9a-f]{{16}}")
 _UNFINISHED = re.compile(
-    rf"{_WORKER_DIRECTORY.pattern}|.+{TEMPORARY}|\..+\.[0-9a-f]+\.tmp|.+(\.json(\.copy)?|{_FILE})",
+    rf"{_PRIVATE_DIRECTORY.pattern}|.+{TEMPORARY}|\..+\.[0-9a-f]+\.tmp|.+(\.json(\.copy)?|{_FILE})",
     re.DOTALL,
 )
 """What saves write in `saving/`, before it is in view."""
@@ -154,8 +158,36 @@ def delete_unfinished(entry: os.DirEntry[str]) -> None:
         delete_file(path)
     elif entry.name.endswith(TEMPORARY):
         _delete_parts(path)
-    elif _WORKER_DIRECTORY.fullmatch(entry.name):
+    elif _PRIVATE_DIRECTORY.fullmatch(entry.name):
         delete_tree(path)
+
+
+@contextmanager
+def private_directory(saving: Path) -> Iterator[Path]:
+    """Makes a directory in `saving/` in which nobody else can put anything, and removes it again.
+
+    TensorFlow opens what it writes by name: where others may write, that can be a link or a pipe.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    directory = saving / f"{_PRIVATE}{secrets.token_hex(8)}"
+    create_directory(directory, is_private=True)
+    try:
+        yield directory
+    finally:
+        with suppress(OSError):
+            delete_tree(directory)
+
+
+def move_files(source: Path, target: Path) -> None:
+    """Moves all that a directory has to another one, in place of what is there.
+
+    Raises:
+        OSError: Something cannot be moved, such as a file in place of a directory.
+    """
+    for entry in list_directory(source):
+        rename(Path(entry.path), target / entry.name)
 
 
 def delete_checkpoint_of_check(directory: Path) -> None:

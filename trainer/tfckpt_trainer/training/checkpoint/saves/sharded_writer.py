@@ -23,6 +23,7 @@ from tfckpt_trainer.bundle.index import Index, read_index, shard_path
 from tfckpt_trainer.bundle.object_graph import KEY, Node, read_object_graph, tensors_of
 from tfckpt_trainer.bundle.tensors import read_strings
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
+from tfckpt_trainer.catalog.directory.save_directories import move_files, private_directory
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.state.adapted import counters
 from tfckpt_trainer.training.state.comparison import checksum
@@ -276,11 +277,13 @@ class ShardedWriter:
         """
         shards = [self._shard_prefix(prefix, number) for number in range(self.shard_count)]
         if self.shard_count > 1:
-            tf.raw_ops.MergeV2Checkpoints(
-                checkpoint_prefixes=[str(shard) for shard in shards],
-                destination_prefix=str(prefix),
-                delete_old_dirs=False,
-            )
+            with private_directory(prefix.parent) as private:
+                tf.raw_ops.MergeV2Checkpoints(
+                    checkpoint_prefixes=[str(shard) for shard in shards],
+                    destination_prefix=str(private / prefix.name),
+                    delete_old_dirs=False,
+                )
+                move_files(private, prefix.parent)
         return {
             shard_path(shard, 0, 1).name: shard_path(prefix, number, self.shard_count).name
             for number, shard in enumerate(shards)

@@ -13,12 +13,12 @@ from typing import Any
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import index_path, read_index
 from tfckpt_trainer.bundle.verify import Verification, verify
+from tfckpt_trainer.catalog.directory.save_directories import move_files, private_directory
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts, WorkerFacts
 from tfckpt_trainer.rundir.records.exactness import Exactness
 from tfckpt_trainer.rundir.storage.files import (
-    delete_tree,
     make_directory,
     share_file,
     sync_directory,
@@ -229,31 +229,36 @@ class WorkerPart:
         directory = self._run.worker_state_directory(record.name)
         prefix = self._run.saving_directory / record.name
         if self._sharded is None and values.is_read_by_all and not self._group.is_chief:
-            self._write_and_delete(prefix)
+            with private_directory(prefix.parent) as private:
+                # The chief reads variables that are synchronised on read: a collective.
+                shared.write(private / record.name)
         write_shards: Write = _write_nothing
         written: list[Path] = []
         if self._sharded is not None:
             write_shards = self._copy_shards(self._sharded, prefix, values)
         elif self._group.is_chief:
-            with timer.phase("write"):
+            with timer.phase("write"), private_directory(prefix.parent) as private:
                 if values.is_read_by_all or self._group.processes > self._group.size:
                     # Others take part in the reading, or hold the values.
-                    shared.write(prefix)
+                    shared.write(private / record.name)
                 else:
-                    self._whole.write(prefix, values.found, values.differing.checksums)
+                    checksums = values.differing.checksums
+                    self._whole.write(private / record.name, values.found, checksums)
+                move_files(private, prefix.parent)
             written.append(prefix)
         make_directory(directory)
-        with timer.phase("write"):
+        with timer.phase("write"), private_directory(prefix.parent) as private:
             if self._group.is_chief:
                 beside = {**values.untracked, **adapted_values(values.adapted)}
                 if beside:
-                    write_values(directory / UNTRACKED, beside)
+                    write_values(private / UNTRACKED, beside)
                     written.append(directory / UNTRACKED)
-            worker_prefix = directory / f"worker-{self._group.index}"
+            name = f"worker-{self._group.index}"
             self._state.worker.write(
-                worker_prefix, values.found, values.differing.paths, values.adapted
+                private / name, values.found, values.differing.paths, values.adapted
             )
-            written.append(worker_prefix)
+            move_files(private, directory)
+            written.append(directory / name)
         return lambda timer: [*write_shards(timer), *written]
 
     def _copy_shards(self, sharded: ShardedWriter, prefix: Path, values: MeasuredState) -> Write:
@@ -266,13 +271,6 @@ class WorkerPart:
                 return sharded.write(snapshot, prefix, values.differing.checksums)
 
         return write
-
-    def _write_and_delete(self, prefix: Path) -> None:
-        """Takes part in the collectives of a chief that reads variables synchronised on read."""
-        directory = prefix.with_name(f"worker-{self._group.index}")
-        make_directory(directory)
-        self._state.shared.write(directory / prefix.name)
-        delete_tree(directory)
 
     def _secure(self, prefixes: list[Path], timer: SaveTimer) -> list[FileFacts]:
         """Flushes the files of all prefixes and reads them back; returns their facts."""
