@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from accounts import BOB
+from requirements import needs
 from tfckpt_trainer.launch.supervision.watch import Episodes, Watch
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -73,6 +76,42 @@ def test_a_run_stalls_if_workers_wait_for_one_that_does_not_come(
     now[0] = time.time()
     found = Episodes().begun(watch._gather())
     assert (found is not None and found[0] is EventKind.STALLED) == stalled, found
+
+
+@pytest.mark.parametrize(
+    ("happens", "stalls"),
+    [("nothing", True), ("saved", False), pytest.param("replaced", False, marks=needs("root"))],
+)
+def test_what_another_user_copied_is_no_sign_of_a_stall_and_a_save_is_one_of_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, happens: str, stalls: bool
+) -> None:
+    run = RunDirectory(tmp_path / "run")
+    run.create()
+    now = [time.time() - 100]
+    clock = SimpleNamespace(time=lambda: now[0], monotonic=time.monotonic)
+    monkeypatch.setattr("tfckpt_trainer.launch.supervision.watch.time", clock)
+    watch = Watch(run, [LivingWorker(0)], now[0])  # type: ignore[list-item]
+    status = WorkerStatus(
+        index=0,
+        host="elsewhere",
+        pid=1,
+        process_started_at=0.0,
+        updated_at=time.time(),
+        interval_seconds=1.0,
+        activity=TRAINS,
+        phase=Phase.STEP,
+        step=60,
+        last_step_at=time.time() - 90,
+    )
+    store(run.worker_status(0), status)
+    now[0] = time.time() - 90
+    watch._gather()
+    now[0] = time.time()
+    if happens == "saved":
+        run.state_file.touch()
+    elif happens == "replaced":
+        os.chown(run.worker_status(0), BOB, -1)
+    assert (watch._gather().stands_for > 60) == stalls
 
 
 @dataclass

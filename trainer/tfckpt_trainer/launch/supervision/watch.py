@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import time
@@ -22,6 +23,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.failure import OutOfMemory, ScriptFault
 from tfckpt_trainer.rundir.records.worker import BEFORE_RUN, Activity, Phase, WorkerStatus
+from tfckpt_trainer.rundir.storage.owners import is_own_there
 from tfckpt_trainer.scripts.script_errors import ScriptError, find_crash_line, find_script_error
 
 DEGRADED_SECONDS = 10.0
@@ -216,6 +218,8 @@ class Watch:
         self._opened: set[int] = set()
         self._stepped = False
         self._memory = MemoryWatch()
+        self._owners: dict[int, bool] = {}
+        self._save: tuple[float | None, float] = self._saved_at(), 0.0
         self._attempt = self._gather()
 
     def look(self) -> Attempt:
@@ -232,7 +236,11 @@ class Watch:
         self._looked_at = time.monotonic()
         # Before the heartbeats: the last one of a process that has ended must not be missed.
         codes = {worker.index: worker.exit_code for worker in self._workers}
-        statuses = {status.index: status for status in read_workers(self._run, len(self._workers))}
+        statuses = {
+            status.index: status
+            for status in read_workers(self._run, len(self._workers))
+            if self._is_own(self._run.worker_status(status.index))
+        }
         # A process that only imported the library may belong to a script that does not use it.
         self._heard.update(i for i, status in statuses.items() if status.phase is not Phase.PREPARE)
         self._opened |= {i for i, status in statuses.items() if status.phase not in BEFORE_RUN}
@@ -254,7 +262,7 @@ class Watch:
             stepped=self._stepped,
             step=max((s.step for s in statuses.values() if s.last_step_at), default=None),
             saved=self._saved(),
-            stands_for=self._standstill.seconds(statuses.values(), time.time()),
+            stands_for=self._stands_for(statuses.values()),
             suspect=likely_straggler(list(statuses.values()), time.time()),
             silent=silent_worker(list(statuses.values()), time.time()),
             call_seconds=max((s.call_seconds or 0.0 for s in statuses.values()), default=0.0),
@@ -301,9 +309,30 @@ class Watch:
             return OutOfMemory.LOGGED
         return self._memory.judge() if is_here and code == -signal.SIGKILL else None
 
-    def _saved(self) -> bool:
-        """Whether a checkpoint was committed since the start, by the time of the state file."""
+    def _is_own(self, path: Path) -> bool:
+        """Whether this user wrote a heartbeat: whoever may write there can copy an old one."""
         try:
-            return self._run.state_file.stat().st_mtime > self._began
+            owner = os.lstat(path).st_uid
         except OSError:
             return False
+        if owner not in self._owners:
+            self._owners[owner] = is_own_there(path.parent, owner, os.geteuid())
+        return self._owners[owner]
+
+    def _stands_for(self, statuses: Collection[WorkerStatus]) -> float:
+        """Returns for how long no worker made a step; one that saves may be unable to say so."""
+        now, saved_at = time.time(), self._saved_at()
+        if saved_at != self._save[0]:
+            self._save = saved_at, now
+        return min(self._standstill.seconds(statuses, now), now - self._save[1])
+
+    def _saved(self) -> bool:
+        """Whether a checkpoint was committed since the start, by the time of the state file."""
+        saved_at = self._saved_at()
+        return saved_at is not None and saved_at > self._began
+
+    def _saved_at(self) -> float | None:
+        try:
+            return self._run.state_file.stat().st_mtime
+        except OSError:
+            return None

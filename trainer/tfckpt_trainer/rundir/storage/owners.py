@@ -36,7 +36,7 @@ def require_owner(path: Path | str, descriptor: int, user: int) -> None:
     """
     facts = os.fstat(descriptor)
     problem, advice = "", _TAKE
-    if facts.st_uid not in {0, user} and not _is_own_there(Path(path).parent, facts.st_uid, user):
+    if not is_own_there(Path(path).parent, facts.st_uid, user):
         problem = f"; expected {user_name(user)}."
     elif facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         problem, advice = ", and other users may write to it.", _CLOSE
@@ -65,12 +65,14 @@ def user_id(name: str, unknown: int) -> int:
         return unknown
 
 
-def _is_own_there(directory: Path, owner: int, user: int) -> bool:
-    """Whether a disk shows the files of this process as those of another user.
+def is_own_there(directory: Path, owner: int, user: int) -> bool:
+    """Whether the files of an owner are those of a user or of root, as a disk shows owners.
 
-    SSHFS, containers, and network disks that map or squash users do so. All users that such a disk
-    shows as one are one for it.
+    SSHFS, containers, and network disks that map or squash users show the files of this process as
+    those of another user. All users that such a disk shows as one are one for it.
     """
+    if owner in {0, user}:
+        return True
     if user != os.geteuid():
         return False
     # Imported here: of what nobody replaced, it is never needed.
