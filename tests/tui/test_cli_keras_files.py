@@ -208,6 +208,27 @@ def write(path: Path, **arrays: object) -> Path:
 
 
 @pytest.mark.e2e
+def test_a_limit_of_memory_makes_no_file_corrupt(root: Path) -> None:
+    verify = [sys.executable, "-m", "tfckpt_tui", "verify", root]
+    limited = ["bash", "-c", 'ulimit -v 6000000; exec "$@"', "bash", *verify]
+    said = subprocess.run(limited, capture_output=True, text=True, check=True)
+    assert "w-02.weights.h5  readable" in said.stdout
+    assert "corrupt" not in said.stdout.replace("0 corrupt", "")
+
+
+def test_a_file_whose_reader_was_killed_is_not_called_corrupt(
+    tool: Tool, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hdf5, "_TRY", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    (file, *_) = sorted(root.glob("*.weights.h5"))
+    said = tool("verify", root, file.name)
+    assert said.code != 0
+    assert "cannot be checked: the process that reads its structure was killed by SIGKILL" in (
+        said.data + said.words
+    )
+    assert "corrupt" not in said.data + said.words
+
+
 def test_a_file_that_keeps_hdf5_in_a_loop_is_damaged(
     tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import io
 import math
 import os
 import resource
+import signal
 import struct
 import subprocess
 import sys
@@ -33,6 +34,7 @@ from tfckpt_trainer.bundle.exchange.array_file import (
 from tfckpt_trainer.bundle.exchange.whole_tensors import bands
 from tfckpt_trainer.errors import DamagedFileError, TfckptError, UsageError
 from tfckpt_trainer.rundir.storage.files import open_plain
+from tfckpt_trainer.scripts.exit_statuses import exit_words
 from tfckpt_trainer.words.counts import count
 
 if TYPE_CHECKING:
@@ -61,6 +63,16 @@ _SLOWEST_READ = 5_000_000
 
 _MOST_MEMORY = 8 << 30
 _TRY = "import sys; from tfckpt_trainer.bundle.exchange.hdf5 import try_file; try_file(sys.argv[1])"
+
+_NEEDS_MORE = 3
+"""How the process ends that needs more memory than that."""
+
+_OF_DAMAGE = {
+    _NEEDS_MORE,
+    *(-ended for ended in (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)),
+    -signal.SIGSEGV,
+}
+"""How it ends if the file is to blame; a lack of memory of the machine kills it otherwise."""
 
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 
@@ -139,8 +151,13 @@ class Hdf5Reader:
             )
         except subprocess.TimeoutExpired:
             raise self._damage(f"reading its structure took more than {limit:.0f} s") from None
-        if done.returncode:
+        if done.returncode in _OF_DAMAGE and not _is_memory_limited():
             raise self._damage("the HDF5 library cannot read its structure")
+        if done.returncode:
+            how = exit_words(done.returncode)
+            why = "; `ulimit -v` limits its memory" if _is_memory_limited() else ""
+            what = f"the process that reads its structure {how}{why}"
+            raise UsageError(f"{self._path} cannot be checked: {what}.")
 
     def _arrays(self, file: Any) -> Iterator[Array]:
         import h5py
@@ -247,10 +264,23 @@ class Hdf5Reader:
 def try_file(path: str) -> None:
     """Reads the structure of a file, in a process that may crash."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
-    # What is wrong is said by the process that reads the file next.
-    with suppress(TfckptError, OSError), Hdf5Reader(Path(path), is_tried=True) as reader:
-        reader.read_pieces()
+    if not _is_memory_limited():
+        resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
+    try:
+        # What is wrong is said by the process that reads the file next.
+        with suppress(TfckptError, OSError), Hdf5Reader(Path(path), is_tried=True) as reader:
+            reader.read_pieces()
+    except MemoryError:
+        sys.exit(_NEEDS_MORE)
+
+
+def _is_memory_limited() -> bool:
+    """Whether this machine lets a process have less memory than the structure of a file may take.
+
+    Then nothing that goes wrong shows that the file is damaged.
+    """
+    most = resource.getrlimit(resource.RLIMIT_AS)[1]
+    return most != resource.RLIM_INFINITY and most < _MOST_MEMORY
 
 
 def is_keras_archive(path: Path) -> bool:
