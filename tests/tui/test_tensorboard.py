@@ -305,6 +305,11 @@ def test_the_process_of_a_colleague_is_named_with_its_user(
                     run=run.identity(),
                 ),
             )
+        monkeypatch.setattr(tensorboard, "_answers", lambda host, port: True)
+        with acting_as(BOB):
+            found = tensorboard.running(run)
+        assert found is not None
+        assert found.user == f"user {ALICE}"
         with acting_as(BOB), pytest.raises(TfckptError) as refused:
             tensorboard.stop(run)
         assert str(refused.value) == (

@@ -75,6 +75,8 @@ class TensorBoardDialog(Dialog[None]):
         yield (("● ", "good"), ("running", "good"), (f"  process {board.pid}{until}", "muted"))
         yield ()
         yield (("address      ", "label"), (board.url, "strong"))
+        if board.user:
+            yield (("started by   ", "label"), (clean(board.user), "warn"))
         if self._step is not None:
             where = f"the curves of branch {self._branch}; see step {self._step:,}"
             yield (("opens        ", "label"), (where, "value"))

@@ -7,7 +7,7 @@ import click
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
-from tfckpt_tui.cli.output import print_json, print_line
+from tfckpt_tui.cli.output import print_json, print_line, print_message
 from tfckpt_tui.reports.control import StoppedTensorBoardReport, TensorBoardReport
 from tfckpt_tui.services.processes import tensorboard as board
 
@@ -59,6 +59,8 @@ def tensorboard(
         print_line("TensorBoard is not running.")
     else:
         print_line(server.url)
+        if server.user:
+            print_message(f"It is a process of {server.user}, who chose the address.")
         if board.is_remote():
             print_line(f"From your own machine: {server.forward_line}")
     return int(ExitCode.DONE if server else ExitCode.PROBLEM)

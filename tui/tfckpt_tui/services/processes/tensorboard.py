@@ -21,10 +21,12 @@ from tfckpt_trainer.launch.processes.logs import last_lines, open_log
 from tfckpt_trainer.launch.processes.named_processes import not_permitted, require_named_by_its_user
 from tfckpt_trainer.rundir.heartbeats.health import process_lives
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
+from tfckpt_trainer.rundir.heartbeats.process_table import process_user
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store
 from tfckpt_trainer.rundir.storage.files import delete_file
 from tfckpt_trainer.rundir.storage.locks import locked
+from tfckpt_trainer.rundir.storage.owners import user_name
 from tfckpt_trainer.words.advice import Advice, command_or_key
 from tfckpt_tui.services.runs.reading import event_directory
 
@@ -73,6 +75,7 @@ class TensorBoard:
         started: Whether this call started it.
         host: The address it listens on; loopback by default.
         with_run: Whether it ends when the run does.
+        user: Who started it, if that is another user; otherwise empty.
     """
 
     port: int
@@ -81,6 +84,7 @@ class TensorBoard:
     started: bool
     host: str = LOOPBACK
     with_run: bool = False
+    user: str = ""
 
     @property
     def url(self) -> str:
@@ -115,7 +119,13 @@ def running(run: RunDirectory) -> TensorBoard | None:
         started=False,
         host=process.host,
         with_run=process.with_run,
+        user=_other_user(process.pid),
     )
+
+
+def _other_user(pid: int) -> str:
+    user = process_user(pid)
+    return "" if user in {None, os.geteuid()} else user_name(user or 0)
 
 
 def start(
