@@ -8,6 +8,7 @@ import pty
 import signal
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import click
@@ -17,6 +18,8 @@ from rundir_factory import RunFactory, two_branches, without_heartbeats
 
 from command_running import BINARY, Tool, complete_in_bash, run_binary
 from requirements import needs
+from tfckpt_trainer.errors import ExitCode
+from tfckpt_tui.__main__ import main as start
 from tfckpt_tui.cli.main import cli
 from waiting import MOST_SECONDS, wait_until
 
@@ -456,3 +459,20 @@ def test_a_question_that_is_left_says_that_nothing_was_done(tmp_path: Path) -> N
     os.close(slave)
     assert process.returncode == 130
     assert said.decode().strip() == "tfckpt-tui: Interrupted; nothing was done."
+
+
+class Interrupted(types.ModuleType):
+    """A module whose import takes as long as it takes a user to press ctrl+c."""
+
+    def __getattr__(self, name: str) -> object:
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_while_the_command_line_is_imported_shows_no_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "tfckpt_tui.cli.main"
+    monkeypatch.setitem(sys.modules, name, Interrupted(name))
+    with pytest.raises(SystemExit) as ended:
+        start()
+    assert ended.value.code == ExitCode.INTERRUPTED

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -171,7 +170,7 @@ def private_directory(saving: Path) -> Iterator[Path]:
     Raises:
         OSError: It cannot be made.
     """
-    directory = saving / f"{_PRIVATE}{secrets.token_hex(8)}"
+    directory = saving / f"{_PRIVATE}{os.urandom(8).hex()}"
     create_directory(directory, is_private=True)
     try:
         yield directory
