@@ -9,14 +9,12 @@ from msgspec.structs import replace
 
 from tfckpt_trainer.launch.batch.jobs import JobAnswer
 from tfckpt_trainer.launch.options import LaunchOptions, LaunchRecord
-from tfckpt_trainer.launch.slurm.batch_script import batch_script
 from tfckpt_trainer.launch.slurm.commands import Runner, run_command
 from tfckpt_trainer.launch.slurm.job_queries import (
     cancel_recorded_job,
     read_jobs,
     read_recorded_jobs,
 )
-from tfckpt_trainer.launch.slurm.job_step import silence_seconds
 from tfckpt_trainer.launch.slurm.submission import (
     adopt_job,
     last_slurm_options,
@@ -81,10 +79,15 @@ class Slurm:
 
     def script(self, run: RunDirectory, options: LaunchOptions) -> str:
         """Returns the batch script that `submit` would submit."""
+        # Imported here: commands that look at jobs submit none, and start no step.
+        from tfckpt_trainer.launch.slurm.batch_script import batch_script
+
         return batch_script(run, options)
 
     def silence_seconds(self, options: LaunchRecord) -> float:
         """Returns after which silence of a node the workers of a job are started again."""
+        from tfckpt_trainer.launch.slurm.job_step import silence_seconds
+
         return silence_seconds(options)
 
     def cancel(self, run: RunDirectory, job: BatchJob, *, only_waiting: bool = False) -> None:
