@@ -10,6 +10,8 @@ from checkpoint_directory import LONG_AGO, NOW, CheckpointDirectory
 
 from beating import beating, end
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.retention.plan import plan
+from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint, TrashManifest
 from tfckpt_trainer.rundir.storage.documents import store
@@ -416,3 +418,15 @@ def test_a_recorded_one_with_new_times_is_as_long_as_its_index_says(made, cut, s
     made.touch(data, age=0)
     found = made.scan()["ckpt-100"]
     assert (found.state, found.shards) == (state, 2)
+
+
+def test_what_a_saver_of_one_checkpoint_left_no_rule_deletes(made: CheckpointDirectory):
+    """It lists as many as `tf.train.Checkpoint.save` does, whose others are the user's."""
+    for step in range(1, 5):
+        made.tensorflow(f"model-{step}", age=2 * LONG_AGO - step, listed=False)
+    made.run.state_file.write_text('model_checkpoint_path: "model-4"\n')
+    for graphs in (False, True):
+        going = [c.name for c in plan(tuple(made.scan().values()), Policy(keep_last=1)).deleted]
+        assert going == ([] if graphs else ["model-3", "model-2", "model-1"])
+        for step in range(1, 5):
+            (made.root / f"model-{step}.meta").write_bytes(b"graph")

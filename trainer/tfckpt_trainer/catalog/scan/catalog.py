@@ -280,12 +280,23 @@ class Catalog:
             own = ordered.checkpoints.pop()
             name = own.name
             is_listed = name in listed
-            is_dropped = managed and not is_listed and own.packed is None
+            is_unlisted = not is_listed and own.packed is None
+            is_dropped = is_unlisted and (managed or self._is_of_saver(name))
             notes = name in pins, name == head, is_listed, is_dropped, name in ordered.by_step
             if notes != _notes_of(own):
                 own = self._known[name] = _with_notes(own, notes)
             checkpoints.append(self._describe_links(own) if own.links else own)
         return tuple(checkpoints)
+
+    def _is_of_saver(self, name: str) -> bool:
+        """Whether a `Saver` wrote a checkpoint, which has a graph file, beside the state file.
+
+        One that keeps a single checkpoint, and one every few hours, lists as many as
+        `tf.train.Checkpoint.save` does.
+        """
+        files = self._reader.files.files.get(name)
+        is_listing = self._annotations.state is not None
+        return is_listing and files is not None and files.graph is not None
 
     def _newest_saved(self) -> str:
         """Returns the newest checkpoint in the state file, unless a restore put it there."""
