@@ -269,6 +269,6 @@ def _disk(snapshot: RunSnapshot, *, with_forecast: bool = True) -> StyledLine:
         (units.size(snapshot.disk_free), free_style),
         (" free", "bad" if low else "label"),
     ]
-    if with_forecast and soon is not None and soon < _SOON:
+    if with_forecast and soon is not None and 1.0 <= soon < _SOON:
         free += [(", full in ", "label"), (units.duration(soon), "warn")]
     return StyledLine((*used, *free))
