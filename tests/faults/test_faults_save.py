@@ -19,17 +19,24 @@ from tfckpt_trainer.rundir.storage.documents import load
 
 pytestmark = pytest.mark.tensorflow
 
-RENAMES_OF_A_SAVE = 10
-"""Manifest, data file and index as they are written, random state, manifest of the commit, data
-file, copy of the record, record, index, state file."""
+RENAMES_OF_A_SAVE = 12
+"""Manifest, data file and index as they are written, the three files of the worker out of their
+private directory, manifest of the commit, data file, copy of the record, record, index, state file.
+"""
+RENAMES_OF_THE_WHOLE = 2
+"""Data file and index out of one too, where the shared state is written at once."""
 
 
 def arguments(*more):
     return ["--save-every", "10", "--steps", "25", *more]
 
 
-@pytest.mark.parametrize("how", [[], ["--background"]], ids=["foreground", "background"])
-def test_a_kill_before_any_rename_of_a_save_leaves_whole_checkpoints(tmp_path, how):
+@pytest.mark.parametrize(
+    ("how", "more_renames"),
+    [([], RENAMES_OF_THE_WHOLE), (["--background"], 0)],
+    ids=["foreground", "background"],
+)
+def test_a_kill_before_any_rename_of_a_save_leaves_whole_checkpoints(tmp_path, how, more_renames):
     """A copy made before a rename has what a process leaves that is killed there."""
     copies = tmp_path / "copies"
     more = arguments("--copy-at-renames", str(copies), *how)
@@ -37,8 +44,9 @@ def test_a_kill_before_any_rename_of_a_save_leaves_whole_checkpoints(tmp_path, h
         assert cluster.wait() == [0], cluster.output()
     runs = [RunDirectory(copies / str(n + 1)) for n in range(len(list(copies.iterdir())))]
     listed = ["ckpt-20" in run.state_file.read_text() for run in runs]
-    assert listed.index(True) == RENAMES_OF_A_SAVE
-    assert len(runs) == 2 * RENAMES_OF_A_SAVE
+    renames = RENAMES_OF_A_SAVE + more_renames
+    assert listed.index(True) == renames
+    assert len(runs) == 2 * renames
     for run in runs:
         check_what_a_kill_left(run)
 
