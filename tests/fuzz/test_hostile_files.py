@@ -20,9 +20,9 @@ SCRIPT = Path(__file__).parent / "scripts" / "hostile_files.py"
 @pytest.mark.parametrize(
     "contents",
     [
-        ["depth", "grown"],
-        ["link", "pipe"],
-        *weekly(["lines", "sparse", "lists"], ["digits", "directory", "socket"]),
+        ["depth|grown", "link|pipe"],
+        *weekly(["depth", "grown", "lines"], ["link", "pipe", "sparse", "lists"]),
+        *weekly(["digits", "directory", "socket"]),
     ],
     ids=" ".join,
 )

@@ -240,7 +240,10 @@ def main(place: Path, contents: list[str]) -> None:
     cases = Cases(place)
     readers = cases.readers()
     limit_memory()
-    for content, (path, words) in itertools.product(contents, readers):
+    for either, (number, (path, words)) in itertools.product(contents, enumerate(readers)):
+        # Of alternatives, one after the other: most files are opened by several commands.
+        alternatives = either.split("|")
+        content = alternatives[number % len(alternatives)]
         cases.renew()
         data = path.read_bytes()
         path.unlink()
