@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,38 @@ class LivingWorker:
     exit_code: None = None
 
 
+def stands_for_90_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *workers: tuple[Activity, Phase, int]
+) -> tuple[RunDirectory, Watch]:
+    """Workers, each with what it does at a step, of which none made one for so long."""
+    run = RunDirectory(tmp_path / "run")
+    run.create()
+    now = [time.time() - 100]
+    clock = SimpleNamespace(time=lambda: now[0], monotonic=time.monotonic)
+    monkeypatch.setattr("tfckpt_trainer.launch.supervision.watch.time", clock)
+    living: Any = [LivingWorker(index) for index in range(len(workers))]
+    watch = Watch(run, living, now[0])
+    for index, (activity, phase, step) in enumerate(workers):
+        status = WorkerStatus(
+            index=index,
+            host="elsewhere",
+            pid=1,
+            process_started_at=0.0,
+            updated_at=time.time(),
+            interval_seconds=1.0,
+            activity=activity,
+            phase=phase,
+            step=step,
+            step_seconds=0.1,
+            last_step_at=time.time() - 90,
+        )
+        store(run.worker_status(index), status)
+    now[0] = time.time() - 90
+    watch._gather()
+    now[0] = time.time()
+    return run, watch
+
+
 @pytest.mark.parametrize(
     ("first", "second", "stalled"),
     [
@@ -50,30 +83,7 @@ def test_a_run_stalls_if_workers_wait_for_one_that_does_not_come(
     second: tuple[Activity, Phase, int],
     stalled: bool,
 ) -> None:
-    run = RunDirectory(tmp_path / "run")
-    run.create()
-    now = [time.time() - 100]
-    clock = SimpleNamespace(time=lambda: now[0], monotonic=time.monotonic)
-    monkeypatch.setattr("tfckpt_trainer.launch.supervision.watch.time", clock)
-    watch = Watch(run, [LivingWorker(0), LivingWorker(1)], now[0])  # type: ignore[list-item]
-    for index, (activity, phase, step) in enumerate((first, second)):
-        status = WorkerStatus(
-            index=index,
-            host="elsewhere",
-            pid=1,
-            process_started_at=0.0,
-            updated_at=time.time(),
-            interval_seconds=1.0,
-            activity=activity,
-            phase=phase,
-            step=step,
-            step_seconds=0.1,
-            last_step_at=time.time() - 90,
-        )
-        store(run.worker_status(index), status)
-    now[0] = time.time() - 90
-    watch._gather()
-    now[0] = time.time()
+    _, watch = stands_for_90_seconds(tmp_path, monkeypatch, first, second)
     found = Episodes().begun(watch._gather())
     assert (found is not None and found[0] is EventKind.STALLED) == stalled, found
 
@@ -85,28 +95,7 @@ def test_a_run_stalls_if_workers_wait_for_one_that_does_not_come(
 def test_what_another_user_copied_is_no_sign_of_a_stall_and_a_save_is_one_of_life(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, happens: str, stalls: bool
 ) -> None:
-    run = RunDirectory(tmp_path / "run")
-    run.create()
-    now = [time.time() - 100]
-    clock = SimpleNamespace(time=lambda: now[0], monotonic=time.monotonic)
-    monkeypatch.setattr("tfckpt_trainer.launch.supervision.watch.time", clock)
-    watch = Watch(run, [LivingWorker(0)], now[0])  # type: ignore[list-item]
-    status = WorkerStatus(
-        index=0,
-        host="elsewhere",
-        pid=1,
-        process_started_at=0.0,
-        updated_at=time.time(),
-        interval_seconds=1.0,
-        activity=TRAINS,
-        phase=Phase.STEP,
-        step=60,
-        last_step_at=time.time() - 90,
-    )
-    store(run.worker_status(0), status)
-    now[0] = time.time() - 90
-    watch._gather()
-    now[0] = time.time()
+    run, watch = stands_for_90_seconds(tmp_path, monkeypatch, (TRAINS, Phase.STEP, 60))
     if happens == "saved":
         run.state_file.touch()
     elif happens == "replaced":
