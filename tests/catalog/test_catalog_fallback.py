@@ -5,14 +5,21 @@ from __future__ import annotations
 import pytest
 from checkpoint_directory import CheckpointDirectory, contents
 from cut_off import CUT_OFF, DONE, killed_at
+from msgspec.structs import replace
 
 from real_file_systems import fill, small_tmpfs
 from tfckpt_trainer.catalog.commit.fallback import bring_back, fallback_of
 from tfckpt_trainer.catalog.commit.saves import finish_interrupted_saves
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.errors import RefusedError
+from tfckpt_trainer.rundir.records.checkpoint import (
+    CheckpointRecord,
+    FileFacts,
+    SaveManifest,
+    SavePhase,
+)
 from tfckpt_trainer.rundir.records.run import RunInfo
-from tfckpt_trainer.rundir.storage.documents import store
+from tfckpt_trainer.rundir.storage.documents import load, store
 from waiting import attempts
 
 
@@ -116,3 +123,35 @@ def test_another_checkpoint_of_the_same_name_stays_where_it_is(made):
     back = bring_back(run.run, fallback.run)
     assert back.left == ("ckpt-200 stays there, because the run has another of this name.",)
     assert (contents(run.root), contents(fallback.root)) == before
+
+
+@pytest.mark.parametrize(
+    "file", ["../../precious", "/precious", ".tfckpt/workers/ckpt-200/../../../../../precious"]
+)
+def test_a_record_there_that_names_a_file_elsewhere_brings_nothing_back(made, tmp_path, file):
+    run, fallback = made
+    precious = tmp_path / "precious"
+    precious.write_text("hers")
+    forged = load(fallback.run.record("ckpt-200"), CheckpointRecord)
+    facts = FileFacts(name=file, size=4, crc32c=0)
+    store(fallback.run.record("ckpt-200"), replace(forged, files=[*forged.files, facts]))
+    back = bring_back(run.run, fallback.run)
+    assert (back.names, len(back.left)) == ((), 1)
+    assert precious.read_text() == "hers"
+    assert "ckpt-200" not in run.scan()
+
+
+@pytest.mark.parametrize("phase", SavePhase)
+def test_a_manifest_of_a_save_that_names_files_elsewhere_deletes_and_moves_none(
+    made, tmp_path, phase
+):
+    run, fallback = made
+    (tmp_path / "best.data-00000-of-00001").write_text("hers")
+    before = contents(run.root)
+    forged = load(fallback.run.record("ckpt-200"), CheckpointRecord)
+    facts = FileFacts(name="../best.data-00000-of-00001", size=4, crc32c=1)
+    record = replace(forged, name="../best", files=[facts])
+    store(run.run.save_manifest("ckpt-7"), SaveManifest(name="ckpt-7", phase=phase, record=record))
+    assert finish_interrupted_saves(run.run).completed == ()
+    assert (tmp_path / "best.data-00000-of-00001").read_text() == "hers"
+    assert contents(run.root) == before

@@ -88,7 +88,7 @@ def test_a_newer_schema_is_refused_with_the_way_out():
 
 def kinds(*, with_tensorflow):
     """All kinds of documents that the packages have; those of training need TensorFlow."""
-    left_out = {"examples"} if with_tensorflow else {"examples", "selftest", "training"}
+    left_out = {"examples"} if with_tensorflow else {"examples", "training"}
     for package in (tfckpt_trainer, tfckpt_tui):
         (place,) = map(Path, package.__path__)
         for path in place.rglob("*.py"):

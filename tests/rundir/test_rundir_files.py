@@ -25,6 +25,7 @@ from tfckpt_trainer.rundir.storage.files import (
     move,
     open_lock,
     read_bounded,
+    sync_file,
     write_atomic,
 )
 
@@ -224,3 +225,9 @@ def test_no_name_leads_out_of_the_run_directory(tmp_path, name):
     for place in (run.record, run.pin, run.worker_state_directory):
         with pytest.raises(UsageError, match="not a valid checkpoint name"):
             place(name)
+
+
+def test_a_flush_waits_for_no_pipe(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="Invalid argument"):
+        sync_file(tmp_path / "pipe")

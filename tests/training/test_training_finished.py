@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -245,3 +248,15 @@ def test_the_fit_of_keras_repeats_the_epoch_of_its_checkpoint_after_each_interru
     assert began == [1, 2]
     # There is no next run that closes it.
     left.close()
+
+
+def test_a_pipe_in_place_of_the_state_file_or_of_an_index_holds_up_no_fit(tmp_path):
+    from tfckpt_trainer.training.keras import fit as module
+
+    alone = SimpleNamespace(is_chief=True, broadcast=lambda value, kind: value)
+    os.mkfifo(tmp_path / "ckpt-1.index")
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "ckpt-1"\n')
+    assert module._saved_weights(tmp_path, alone) is None
+    (tmp_path / "checkpoint").unlink()
+    os.mkfifo(tmp_path / "checkpoint")
+    assert module._saved_weights(tmp_path, alone) is None

@@ -242,10 +242,14 @@ def test_what_others_put_in_place_of_a_coming_file_holds_up_no_save_and_is_not_w
         directory.mkdir(exist_ok=True)
         os.mkfifo(directory / f"{stem}.index")
         (directory / f"{stem}.data-00000-of-00001").symlink_to(private)
-    (run.worker_state_directory(name) / "worker-0.json").symlink_to(private)
+    obstacle = run.worker_state_directory(name) / "worker-0.json"
+    obstacle.mkdir()
+    (obstacle / "notes").write_text("theirs")
     saved = steered.ask(CommandKind.SAVE)
     assert (saved.state, saved.result["name"]) == (CommandState.DONE, name), saved
     assert private.read_text() == "precious"
+    (kept,) = run.worker_state_directory(name).glob("*/notes")
+    assert kept.read_text() == "theirs"
     steered.ask(CommandKind.RESUME)
     steered.progress()
 

@@ -22,8 +22,9 @@ from accounts import ALICE, BOB, acting_as, share, sleeping
 from command_running import Tool
 from requirements import needs
 from reserved_ports import reserved_ports
-from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.errors import NotTrustedError, TfckptError
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.reports.control import TensorBoardReport
 from tfckpt_tui.services.processes import tensorboard
@@ -324,3 +325,13 @@ def is_zombie(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+@needs("root")
+def test_a_directory_elsewhere_that_another_user_named_is_not_served(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    run.create()
+    store(run.run_file, RunInfo(id="1", created_at=0.0, tensorboard=str(tmp_path / "private")))
+    os.chown(run.run_file, BOB, -1)
+    with pytest.raises(NotTrustedError, match=f"belongs to user {BOB}"):
+        tensorboard.start(run)

@@ -16,6 +16,7 @@ from tfckpt_trainer.catalog.commit.saves import (
     commit_save,
     discard_save,
     finish_interrupted_saves,
+    names_only_own_files,
 )
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.directory.history import Records
@@ -28,6 +29,7 @@ from tfckpt_trainer.rundir.storage.files import (
     create_file,
     delete_file,
     make_directory,
+    open_plain,
     sync_directory,
     sync_file,
 )
@@ -80,6 +82,9 @@ def bring_back(run: RunDirectory, fallback: RunDirectory) -> BroughtBack:
     names, left = [], [f"The record of {name} there is damaged." for name in records.damaged]
     for packed in sorted(records.found.values(), key=lambda packed: packed.sequence):
         record = packed.unpack()
+        if not names_only_own_files(record):
+            left.append(f"The record of {record.name} there names files elsewhere.")
+            continue
         if not index_path(fallback.root / record.name).is_file():
             continue
         if not index_path(run.root / record.name).exists():
@@ -123,7 +128,7 @@ def _place(run: RunDirectory, record: CheckpointRecord, facts: FileFacts) -> Pat
 def _copy_file(target: Path, source: Path, facts: FileFacts) -> None:
     make_directory(target.parent)
     delete_file(target)
-    with source.open("rb") as old, create_file(target) as new:
+    with open_plain(source) as old, create_file(target) as new:
         shutil.copyfileobj(old, new)
     sync_file(target)
     if target.stat().st_size != facts.size or _checksum(target) != facts.crc32c:
@@ -132,7 +137,7 @@ def _copy_file(target: Path, source: Path, facts: FileFacts) -> None:
 
 def _checksum(path: Path) -> int:
     computed = 0
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         while chunk := file.read(16 << 20):
             computed = crc32c(chunk, computed)
     return computed

@@ -34,7 +34,7 @@ from tfckpt_trainer.catalog.directory.save_directories import (
     is_of_unfinished_save,
 )
 from tfckpt_trainer.errors import DamagedFileError, describe_error
-from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
+from tfckpt_trainer.rundir.paths import RunDirectory, is_checkpoint_name, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import (
     CheckpointRecord,
     FileFacts,
@@ -296,12 +296,31 @@ def _manifests(run: RunDirectory) -> list[tuple[str, SaveManifest | None]]:
         if suffix == ".json" and entry.is_file(follow_symlinks=False):
             try:
                 manifest = load(Path(entry.path), SaveManifest)
-                manifests[name] = manifest if manifest.name == name else None
+                manifests[name] = manifest if _is_of(manifest, name) else None
             except DamagedFileError:
                 manifests[name] = None
         elif suffix == ".index":
             manifests.setdefault(name, None)
     return sorted(manifests.items())
+
+
+def _is_of(manifest: SaveManifest, name: str) -> bool:
+    record = manifest.record
+    is_own = record is None or (record.name == name and names_only_own_files(record))
+    return manifest.name == name and is_own
+
+
+def names_only_own_files(record: CheckpointRecord) -> bool:
+    """Whether a record names files of its own checkpoint alone, and none elsewhere.
+
+    Whoever may write to the directory can put a record there.
+    """
+    workers = f".tfckpt/workers/{record.name}/"
+    return is_checkpoint_name(record.name) and all(
+        is_plain_name(facts.name.removeprefix(workers))
+        and (facts.name.startswith(workers) or owner_of(facts.name) == record.name)
+        for facts in record.files
+    )
 
 
 def _data_files(record: CheckpointRecord) -> list[FileFacts]:

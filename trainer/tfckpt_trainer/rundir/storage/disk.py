@@ -92,7 +92,8 @@ class LocalDisk:
                 os.replace(old.name, new.name, src_dir_fd=old.descriptor, dst_dir_fd=new.descriptor)
             except OSError as error:
                 error.filename, error.filename2 = str(source), str(target)
-                if isinstance(error, PermissionError) and is_closed(target.parent):
+                is_closed_there = isinstance(error, PermissionError) and is_closed(target.parent)
+                if is_closed_there or isinstance(error, IsADirectoryError):
                     error.filename = str(target)
                 raise
 

@@ -248,8 +248,8 @@ def _flush(descriptor: int, path: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Flushes the content of the regular file `path` to disk."""
-    descriptor = disk().open(path, os.O_RDONLY)
+    """Flushes the content of the regular file `path` to disk; waits for no pipe in its place."""
+    descriptor = disk().open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         disk().flush(descriptor)
     finally:
@@ -266,6 +266,17 @@ def start_flush(descriptor: int, begin: int, size: int) -> None:
             # Linux has no call for this alone. What it is advised to drop, it first writes, and it
             # drops nothing that is not written yet.
             os.posix_fadvise(descriptor, begin, size, os.POSIX_FADV_DONTNEED)
+
+
+def require_regular(path: Path) -> None:
+    """Makes sure that a file is one that nobody waits for.
+
+    Raises:
+        IrregularFileError: It is a link, a pipe, a directory or a device.
+        OSError: It cannot be looked at.
+    """
+    if not stat.S_ISREG(os.lstat(path).st_mode):
+        raise IrregularFileError(str(path))
 
 
 def open_plain(path: Path | str) -> BinaryIO:

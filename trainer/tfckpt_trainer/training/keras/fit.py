@@ -18,7 +18,10 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework.func_graph import func_graph_from_py_func
 
-from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.bundle.index import read_index
+from tfckpt_trainer.catalog.directory.history import latest_of, read_state_list
+from tfckpt_trainer.errors import BundleError, DamagedFileError, UsageError
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_trainer.training.keras.fit_callbacks import FitCallbacks, worker_callbacks
 from tfckpt_trainer.training.keras.fit_data import FitData, read_data, validation_data_of
@@ -376,15 +379,14 @@ def _saved_weights(run_dir: str | Path | None, group: WorkerGroup) -> int | None
     directory = run_dir or os.environ.get("TFCKPT_RUN_DIR")
     if directory:
         refuse_url(directory)
-    newest = tf.train.latest_checkpoint(str(directory)) if directory and group.is_chief else None
+    run = RunDirectory(Path(directory)) if directory and group.is_chief else None
+    newest = latest_of(read_state_list(run)) if run is not None else ""
     sets = -1
-    if newest is not None:
-        try:
-            names = tf.train.load_checkpoint(newest).get_variable_to_shape_map()
+    if run is not None and newest:
+        # The restore says what is wrong with it. TensorFlow would wait for a pipe in its place.
+        with suppress(OSError, DamagedFileError, BundleError):
+            names = read_index(run.root / newest).entries
             prefix = f"{_BEST_WEIGHTS}/"
             sets = len({name.split("/")[1] for name in names if name.startswith(prefix)})
-        except (tf.errors.OpError, ValueError):
-            # The restore says what is wrong with it.
-            pass
     agreed = group.broadcast(sets, int)
     return None if agreed is None or agreed < 0 else agreed

@@ -15,12 +15,14 @@ import select
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import tfckpt_trainer.training  # noqa: F401  imports TensorFlow
 from tfckpt_trainer.cluster.gpu_shares import open_accelerators
+from tfckpt_trainer.rundir.storage.files import open_shared
 from tfckpt_trainer.training.start.start_heartbeat import report_import
 
 Order = dict[str, Any]
@@ -107,7 +109,8 @@ def send(line: socket.socket, message: Order) -> None:
 def run_order(order: Order) -> None:
     """Runs the script of an order in this process, like the Python interpreter."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    output = os.open(order["log"], os.O_WRONLY | os.O_APPEND)
+    # The supervisor made it; whoever may write there can put a link or a pipe in its place.
+    output = open_shared(Path(order["log"]), os.O_WRONLY | os.O_APPEND)
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)

@@ -23,7 +23,8 @@ from tfckpt_trainer.rundir.heartbeats.health import process_lives
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.heartbeats.process_table import process_user
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store
+from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.storage.documents import Document, load, load_if_exists, store
 from tfckpt_trainer.rundir.storage.files import delete_file
 from tfckpt_trainer.rundir.storage.locks import locked
 from tfckpt_trainer.rundir.storage.owners import user_name
@@ -174,6 +175,9 @@ def _start(run: RunDirectory, port: int | None, host: str | None, *, with_run: b
     place = host or LOOPBACK
     chosen = _free_port(place, port)
     directory = event_directory(run)
+    if not directory.is_relative_to(run.root) or ".." in directory.parts:
+        # It serves the directory to all users of this machine.
+        load(run.run_file, RunInfo, written_by=os.geteuid())
     # -P: modules in the working directory must not shadow those of TensorBoard.
     command = [sys.executable, "-P", "-m", _MODULE, "--logdir", str(directory)]
     command += ["--host", place, "--port", str(chosen), "--reload_interval", "5"]

@@ -19,12 +19,13 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tfckpt_trainer.bundle.index import Index, read_index, shard_path
+from tfckpt_trainer.bundle.index import Index, index_path, read_index, shard_path
 from tfckpt_trainer.bundle.object_graph import KEY, Node, read_object_graph, tensors_of
 from tfckpt_trainer.bundle.tensors import read_strings
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.catalog.directory.save_directories import move_files, private_directory
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.storage.files import rename, require_regular
 from tfckpt_trainer.training.state.adapted import counters
 from tfckpt_trainer.training.state.comparison import checksum
 from tfckpt_trainer.training.state.variables import (
@@ -278,8 +279,13 @@ class ShardedWriter:
         shards = [self._shard_prefix(prefix, number) for number in range(self.shard_count)]
         if self.shard_count > 1:
             with private_directory(prefix.parent) as private:
+                # TensorFlow opens the indexes of the shards by name too.
+                for shard in shards:
+                    for path in (shard_path(shard, 0, 1), index_path(shard)):
+                        rename(path, private / path.name)
+                        require_regular(private / path.name)
                 tf.raw_ops.MergeV2Checkpoints(
-                    checkpoint_prefixes=[str(shard) for shard in shards],
+                    checkpoint_prefixes=[str(private / shard.name) for shard in shards],
                     destination_prefix=str(private / prefix.name),
                     delete_old_dirs=False,
                 )

@@ -20,6 +20,7 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.records.exactness import Exactness
 from tfckpt_trainer.rundir.storage.files import (
     make_directory,
+    open_plain,
     share_file,
     sync_directory,
     sync_file,
@@ -291,7 +292,8 @@ class WorkerPart:
             with timer.phase("verify"):
                 for prefix in prefixes:
                     checksums |= self._verified(prefix)
-                checksums[random_state] = crc32c(random_state.read_bytes())
+                with open_plain(random_state) as file:
+                    checksums[random_state] = crc32c(file.read())
             flushed.result()
         return [self._facts_of(path, checksum) for path, checksum in checksums.items()]
 
