@@ -24,6 +24,12 @@ def lose(during):
     kept = weakref.ref(thing, during)
     del thing
 
+def drop(during):
+    try:
+        during(None)
+    except BaseException:
+        pass
+
 def replace_error(during):
     try:
         during(None)
@@ -63,7 +69,7 @@ def run_script(act: str, number: str) -> subprocess.CompletedProcess[str]:
     ("number", "status", "said"),
     [("SIGTERM", 143, ""), ("SIGHUP", 129, ""), ("SIGINT", 1, "interrupted\n")],
 )
-@pytest.mark.parametrize("act", ["end(None)", "lose(end)"])
+@pytest.mark.parametrize("act", ["end(None)", "lose(end)", "drop(end)"])
 def test_a_command_ends_and_tidies_up(act: str, number: str, status: int, said: str) -> None:
     ended = run_script(act, number)
     assert (ended.returncode, ended.stdout, ended.stderr) == (status, "tidied up\n", said)
