@@ -268,17 +268,6 @@ def start_flush(descriptor: int, begin: int, size: int) -> None:
             os.posix_fadvise(descriptor, begin, size, os.POSIX_FADV_DONTNEED)
 
 
-def require_regular(path: Path) -> None:
-    """Makes sure that a file is one that nobody waits for.
-
-    Raises:
-        IrregularFileError: It is a link, a pipe, a directory or a device.
-        OSError: It cannot be looked at.
-    """
-    if not stat.S_ISREG(os.lstat(path).st_mode):
-        raise IrregularFileError(str(path))
-
-
 def open_plain(path: Path | str) -> BinaryIO:
     """Opens a regular file for reading. Does not follow symbolic links or wait for pipes.
 

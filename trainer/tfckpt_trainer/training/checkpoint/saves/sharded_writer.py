@@ -7,6 +7,7 @@ copied between two steps and written later. It also looks at every object anew i
 
 from __future__ import annotations
 
+import stat
 import tempfile
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
@@ -25,7 +26,7 @@ from tfckpt_trainer.bundle.tensors import read_strings
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.catalog.directory.save_directories import move_files, private_directory
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.rundir.storage.files import rename, require_regular
+from tfckpt_trainer.rundir.storage.files import IrregularFileError, facts_of, rename
 from tfckpt_trainer.training.state.adapted import counters
 from tfckpt_trainer.training.state.comparison import checksum
 from tfckpt_trainer.training.state.variables import (
@@ -283,7 +284,7 @@ class ShardedWriter:
                 for shard in shards:
                     for path in (shard_path(shard, 0, 1), index_path(shard)):
                         rename(path, private / path.name)
-                        require_regular(private / path.name)
+                        _require_regular(private / path.name)
                 tf.raw_ops.MergeV2Checkpoints(
                     checkpoint_prefixes=[str(private / shard.name) for shard in shards],
                     destination_prefix=str(private / prefix.name),
@@ -324,6 +325,17 @@ class ShardedWriter:
             if with_graph:
                 writer.add_strings(KEY, [snapshot.graph], shape=())
             writer.commit(durable=False)
+
+
+def _require_regular(path: Path) -> None:
+    """Makes sure that TensorFlow waits for nobody when it opens a file.
+
+    Raises:
+        IrregularFileError: It is a link, a pipe or a device.
+    """
+    facts = facts_of(path)
+    if facts is None or not stat.S_ISREG(facts.st_mode):
+        raise IrregularFileError(str(path))
 
 
 def _variables_by_key(root: tf.train.Checkpoint, nodes: Sequence[Node]) -> dict[str, Any]:
