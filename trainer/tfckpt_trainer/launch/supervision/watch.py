@@ -218,7 +218,7 @@ class Watch:
         self._opened: set[int] = set()
         self._stepped = False
         self._memory = MemoryWatch()
-        self._owners: dict[int, bool] = {}
+        self._own_ids = {os.geteuid()}
         self._save: tuple[float | None, float] = self._saved_at(), 0.0
         self._attempt = self._gather()
 
@@ -234,6 +234,7 @@ class Watch:
 
     def _gather(self) -> Attempt:
         self._looked_at = time.monotonic()
+        saved_at = self._saved_at()
         # Before the heartbeats: the last one of a process that has ended must not be missed.
         codes = {worker.index: worker.exit_code for worker in self._workers}
         statuses = {
@@ -261,8 +262,8 @@ class Watch:
             opened=len(self._opened) == len(self._workers),
             stepped=self._stepped,
             step=max((s.step for s in statuses.values() if s.last_step_at), default=None),
-            saved=self._saved(),
-            stands_for=self._stands_for(statuses.values()),
+            saved=saved_at is not None and saved_at > self._began,
+            stands_for=self._stands_for(statuses.values(), saved_at),
             suspect=likely_straggler(list(statuses.values()), time.time()),
             silent=silent_worker(list(statuses.values()), time.time()),
             call_seconds=max((s.call_seconds or 0.0 for s in statuses.values()), default=0.0),
@@ -315,23 +316,19 @@ class Watch:
             owner = os.lstat(path).st_uid
         except OSError:
             return False
-        if owner not in self._owners:
-            self._owners[owner] = is_own_there(path.parent, owner, os.geteuid())
-        return self._owners[owner]
+        if owner not in self._own_ids and is_own_there(path.parent, owner, os.geteuid()):
+            self._own_ids.add(owner)
+        return owner in self._own_ids
 
-    def _stands_for(self, statuses: Collection[WorkerStatus]) -> float:
+    def _stands_for(self, statuses: Collection[WorkerStatus], saved_at: float | None) -> float:
         """Returns for how long no worker made a step; one that saves may be unable to say so."""
-        now, saved_at = time.time(), self._saved_at()
+        now = time.time()
         if saved_at != self._save[0]:
             self._save = saved_at, now
         return min(self._standstill.seconds(statuses, now), now - self._save[1])
 
-    def _saved(self) -> bool:
-        """Whether a checkpoint was committed since the start, by the time of the state file."""
-        saved_at = self._saved_at()
-        return saved_at is not None and saved_at > self._began
-
     def _saved_at(self) -> float | None:
+        """Returns when a checkpoint was last committed, by the time of the state file."""
         try:
             return self._run.state_file.stat().st_mtime
         except OSError:
