@@ -67,11 +67,8 @@ _TRY = "import sys; from tfckpt_trainer.bundle.exchange.hdf5 import try_file; tr
 _NEEDS_MORE = 3
 """How the process ends that needs more memory than that."""
 
-_OF_DAMAGE = {
-    _NEEDS_MORE,
-    *(-ended for ended in (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)),
-    -signal.SIGSEGV,
-}
+_CRASHES = signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL
+_OF_DAMAGE = {_NEEDS_MORE, *(-crash for crash in _CRASHES)}
 """How it ends if the file is to blame; a lack of memory of the machine kills it otherwise."""
 
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
@@ -151,13 +148,15 @@ class Hdf5Reader:
             )
         except subprocess.TimeoutExpired:
             raise self._damage(f"reading its structure took more than {limit:.0f} s") from None
-        if done.returncode in _OF_DAMAGE and not _is_memory_limited():
+        if done.returncode == 0:
+            return
+        is_limited = _is_memory_limited()
+        if done.returncode in _OF_DAMAGE and not is_limited:
             raise self._damage("the HDF5 library cannot read its structure")
-        if done.returncode:
-            how = exit_words(done.returncode)
-            why = "; `ulimit -v` limits its memory" if _is_memory_limited() else ""
-            what = f"the process that reads its structure {how}{why}"
-            raise UsageError(f"{self._path} cannot be checked: {what}.")
+        how = exit_words(done.returncode)
+        why = "; `ulimit -v` limits its memory" if is_limited else ""
+        what = f"the process that reads its structure {how}{why}"
+        raise UsageError(f"{self._path} cannot be checked: {what}.")
 
     def _arrays(self, file: Any) -> Iterator[Array]:
         import h5py

@@ -273,8 +273,6 @@ def _remove_from_place(run: RunDirectory, record: CheckpointRecord) -> None:
 def _can_be_completed(run: RunDirectory, record: CheckpointRecord) -> bool:
     """Whether every file of a save exists as written, in `saving/` or in the run directory."""
     index_name = index_path(run.root / record.name).name
-    if not all(is_plain_name(part) for facts in record.files for part in facts.name.split("/")):
-        return False
     for facts in record.files:
         place = run.root / facts.name
         if is_plain_name(facts.name) and os.path.lexists(run.saving_directory / facts.name):

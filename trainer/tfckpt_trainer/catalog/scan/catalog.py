@@ -271,6 +271,7 @@ class Catalog:
         """Adds the list, the pins and the checkpoint that a start resumes from."""
         annotations = self._annotations
         listed, pins, managed = annotations.listed, annotations.pins, annotations.is_managed
+        is_listing = annotations.state is not None
         ordered = in_order(self._known, listed, self._newest_saved())
         head = self._head(ordered.checkpoints)
         checkpoints = []
@@ -281,22 +282,21 @@ class Catalog:
             name = own.name
             is_listed = name in listed
             is_unlisted = not is_listed and own.packed is None
-            is_dropped = is_unlisted and (managed or self._is_of_saver(name))
+            is_dropped = is_unlisted and (managed or (is_listing and self._has_graph(name)))
             notes = name in pins, name == head, is_listed, is_dropped, name in ordered.by_step
             if notes != _notes_of(own):
                 own = self._known[name] = _with_notes(own, notes)
             checkpoints.append(self._describe_links(own) if own.links else own)
         return tuple(checkpoints)
 
-    def _is_of_saver(self, name: str) -> bool:
-        """Whether a `Saver` wrote a checkpoint, which has a graph file, beside the state file.
+    def _has_graph(self, name: str) -> bool:
+        """Whether a checkpoint has a graph file, which only a `Saver` writes.
 
         One that keeps a single checkpoint, and one every few hours, lists as many as
         `tf.train.Checkpoint.save` does.
         """
         files = self._reader.files.files.get(name)
-        is_listing = self._annotations.state is not None
-        return is_listing and files is not None and files.graph is not None
+        return files is not None and files.graph is not None
 
     def _newest_saved(self) -> str:
         """Returns the newest checkpoint in the state file, unless a restore put it there."""
