@@ -206,13 +206,18 @@ class ToolCommand(click.Command):
 
 def _import_command(name: str) -> click.Command | None:
     if name not in _COMMAND_MODULES:
-        entry = own_tools().get(name) or brought_by_packages(COMMANDS).get(name)
+        entry = _brought(name)
         return _command_of(entry) if entry is not None else None
     from importlib import import_module
 
     module = import_module(f"tfckpt_tui.cli.{_COMMAND_MODULES[name]}")
     command: click.Command = getattr(module, name.replace("-", "_"))
     return command
+
+
+def _brought(name: str) -> EntryPoint | None:
+    """Returns where a command is that is no module of this package."""
+    return own_tools().get(name) or brought_by_packages(COMMANDS).get(name)
 
 
 def _command_of(entry: EntryPoint) -> click.Command:
@@ -429,7 +434,7 @@ def _is_command(word: str) -> bool:
     """Whether a word is a command, where it can be one."""
     if word in _COMMAND_MODULES or os.sep in word:
         return word in _COMMAND_MODULES
-    return word in own_tools() or word in brought_by_packages(COMMANDS)
+    return _brought(word) is not None
 
 
 def _timeout(arguments: list[str]) -> float:

@@ -125,8 +125,9 @@ def running(run: RunDirectory) -> TensorBoard | None:
 
 
 def _other_user(pid: int) -> str:
+    """Returns the name of the user as whom a process acts; empty for this one."""
     user = process_user(pid)
-    return "" if user in {None, os.geteuid()} else user_name(user or 0)
+    return "" if user is None or user == os.geteuid() else user_name(user)
 
 
 def start(
