@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfckpt_trainer.bundle.index import Index
+from tfckpt_trainer.bundle.opened import opened_checkpoint
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, WorkerFacts
 from tfckpt_trainer.rundir.records.exactness import Exactness, StepFacts, exactness_of
@@ -189,10 +191,16 @@ class SharedState:
         """
         return compare(self.checkpoint, prefix, index)
 
-    def restore(self, prefix: Path) -> None:
-        """Restores the state in place, on every replica of this worker."""
+    def restore(self, prefix: Path, *, by_name: bool = False) -> None:
+        """Restores the state in place, on every replica of this worker.
+
+        Args:
+            prefix: Prefix of the checkpoint.
+            by_name: Whether other processes read it too, as parameter servers do.
+        """
         recreate_iterators(self.checkpoint)
-        self.checkpoint.read(str(prefix)).assert_existing_objects_matched()
+        with nullcontext(prefix) if by_name else opened_checkpoint(prefix) as opened:
+            self.checkpoint.read(str(opened)).assert_existing_objects_matched()
 
     def restore_variables(self, prefix: Path, matches: Iterable[VariableMatch]) -> None:
         """Restores only these variables in place."""
@@ -299,7 +307,8 @@ class SavedWorkerState:
             saved: The result of `load_random_state`.
         """
         recreate_iterators(tracking)
-        status = tracking.read(str(prefix)).assert_existing_objects_matched()
+        with opened_checkpoint(prefix) as opened:
+            status = tracking.read(str(opened)).assert_existing_objects_matched()
         # The input pipelines take their part themselves.
         status.expect_partial()
         restored = self.inputs.restore(prefix, saved.elements_read)

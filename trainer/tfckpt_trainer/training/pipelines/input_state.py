@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfckpt_trainer.bundle.object_graph import read_object_graph
+from tfckpt_trainer.bundle.opened import opened_checkpoint
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.exactness import InputPosition, PipelineFacts
 from tfckpt_trainer.training.pipelines.iterators import recreate_iterator
@@ -180,7 +181,8 @@ class InputState:
         recreate_iterator(pipeline.iterator)
         checkpoint = tf.train.Checkpoint(**self._tracked({name: pipeline.iterator}))
         try:
-            status = checkpoint.read(str(prefix)).assert_existing_objects_matched()
+            with opened_checkpoint(prefix) as opened:
+                status = checkpoint.read(str(opened)).assert_existing_objects_matched()
             # The rest is of the worker's other objects.
             status.expect_partial()
         except POSITION_ERRORS:

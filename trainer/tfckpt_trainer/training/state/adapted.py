@@ -20,6 +20,7 @@ import tensorflow as tf
 from tensorflow.python.framework.func_graph import FuncGraph
 
 from tfckpt_trainer.bundle.checksum import crc32c
+from tfckpt_trainer.bundle.opened import opened_checkpoint
 from tfckpt_trainer.training.keras_library import keras
 from tfckpt_trainer.training.state.comparison import checksum
 from tfckpt_trainer.training.state.variables import HOST
@@ -286,11 +287,14 @@ def _sorted(keys: npt.NDArray[Any], values: npt.NDArray[Any]) -> AdaptedContents
 
 
 def _stored(one: Adapted, live: AdaptedContents, prefix: Path) -> AdaptedContents | None:
-    reader = tf.train.load_checkpoint(str(prefix))
     keys = {name: _key(one, name) for name in live.values}
-    if not all(map(reader.has_tensor, keys.values())):
-        return None
-    return AdaptedContents({name: np.asarray(reader.get_tensor(key)) for name, key in keys.items()})
+    with opened_checkpoint(prefix) as opened:
+        reader = tf.train.load_checkpoint(str(opened))
+        if not all(map(reader.has_tensor, keys.values())):
+            return None
+        return AdaptedContents(
+            {name: np.asarray(reader.get_tensor(key)) for name, key in keys.items()}
+        )
 
 
 def _key(one: Adapted, name: str) -> str:

@@ -17,6 +17,7 @@ from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.dtypes import format_tensor
 from tfckpt_trainer.bundle.index import Index, TensorEntry, read_index
 from tfckpt_trainer.bundle.object_graph import Node, read_object_graph, tensors_of
+from tfckpt_trainer.bundle.opened import opened_checkpoint
 from tfckpt_trainer.bundle.slices import WHOLE, Slice
 from tfckpt_trainer.bundle.tensor_checksums import checksum_of_strings
 from tfckpt_trainer.bundle.tensors import is_numeric
@@ -290,12 +291,14 @@ def stored_values(prefix: Path, matches: Sequence[VariableMatch]) -> list[tf.Ten
 
     Raises:
         tf.errors.OpError: They cannot be read, or do not match their checksums.
+        BundleError: The index is damaged.
+        OSError: A file cannot be opened, or is none.
     """
     if not matches:
         return []
-    with tf.device(HOST):
+    with opened_checkpoint(prefix) as opened, tf.device(HOST):
         values: list[tf.Tensor] = tf.raw_ops.RestoreV2(
-            prefix=str(prefix),
+            prefix=str(opened),
             tensor_names=[match.key for match in matches],
             shape_and_slices=[""] * len(matches),
             dtypes=[raw_variable(match.variable).dtype for match in matches],

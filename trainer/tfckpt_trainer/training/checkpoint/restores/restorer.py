@@ -202,7 +202,7 @@ class Restorer:
             What is damaged.
         """
         if fits and prepared.is_whole and not self._group.has_parameter_servers:
-            with suppress(tf.errors.OpError):
+            with suppress(*LOCAL_FAILURES):
                 prepared.values = stored_values(prefix, prepared.matches)
                 return []
         return find_damage(prefix)
@@ -259,9 +259,10 @@ class Restorer:
             elif prepared.is_partial:
                 shared.restore_variables(prefix, prepared.matches)
             elif prepared.adoption is not None:
+                # By name: what the script makes later is read then.
                 prepared.adoption.restore(prefix)
             else:
-                shared.restore(prefix)
+                shared.restore(prefix, by_name=self._group.has_parameter_servers)
             if prepared.adoption is not None:
                 shared.set_step(prepared.adoption.step)
             reading.inputs, own = self._workers.restore(
