@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -126,6 +126,20 @@ def _import_tensorflow() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, bool, bool]:
+    """Hides the objects of a test from the next ones.
+
+    A run looks through all objects of its process for those that nobody passed to it. TensorFlow
+    and Keras keep some of every test, thousands in the end.
+    """
+    was_run = yield
+    if "tensorflow" in sys.modules:
+        gc.collect()
+        gc.freeze()
+    return was_run
 
 
 def pytest_collection_finish() -> None:
