@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,19 @@ def test_a_stop_by_force_waits_shortly_if_nothing_is_to_be_saved(
     monkeypatch.setattr(stop, "force_stop", force)
     assert tool("stop", live.run.root, "--force", option).code == 0
     assert waited == waits
+
+
+def test_what_lies_in_place_of_the_inbox_prevents_no_stop_by_force(
+    tool: Tool, live: RunFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.rmtree(live.run.inbox, ignore_errors=True)
+    os.mkfifo(live.run.inbox)
+    assert tool("stop", live.run.root).code == 1
+    monkeypatch.setattr(stop, "plan_force_stop", lambda run: ForceStopPlan(None))
+    monkeypatch.setattr(stop, "force_stop", lambda *_, **options: ("Ended.", ()))
+    said = tool("stop", live.run.root, "--force")
+    assert (said.code, said.data) == (0, "Ended.\n"), said.words
+    assert f"{live.run.inbox}: " in said.words
 
 
 def test_stop_by_force_where_nothing_runs(tool: Tool, tmp_path: Path) -> None:

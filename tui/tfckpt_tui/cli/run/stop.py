@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 import msgspec
 
-from tfckpt_trainer.errors import LaunchError, RefusedError, TfckptError
+from tfckpt_trainer.errors import LaunchError, RefusedError, TfckptError, describe_error
 from tfckpt_trainer.launch.supervision.stop import wait_for_end
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandState, StopArguments
@@ -66,10 +66,12 @@ def stop(
         send(run, arguments, no_wait, timeout, as_json, then=await_end)
     except RefusedError:
         raise
-    except TfckptError as error:
+    except (TfckptError, OSError) as error:
+        # Whatever keeps a command from the trainer keeps nobody from its processes.
         if not force:
             raise
-        _force(run, str(error), as_json, with_save=with_save)
+        reason = f"{describe_error(error).rstrip('.')}."
+        _force(run, reason, as_json, with_save=with_save)
 
 
 def _cancel(run: RunDirectory, as_json: bool) -> None:
