@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tfckpt_trainer.bundle.index import index_path, read_shard_count, shard_path
 from tfckpt_trainer.bundle.links import open_inside
-from tfckpt_trainer.rundir.storage.scratch_directory import scratch_directory
+from tfckpt_trainer.rundir.storage.scratch_directory import scratch_links
 
 _OPEN_FILES = "/proc/{process}/fd"
 """Where Linux shows the open files of a process as links, which lead to them whatever their name
@@ -43,18 +43,8 @@ def opened_checkpoint(prefix: Path) -> Iterator[Path]:
     count = read_shard_count(prefix)
     with ExitStack() as stack:
         opened = {
-            path.name: stack.enter_context(open_inside(path)).fileno()
+            path.name: f"{here}/{stack.enter_context(open_inside(path)).fileno()}"
             for path in (index_path(prefix), *(shard_path(prefix, i, count) for i in range(count)))
         }
-        yield _links(stack, {name: f"{here}/{file}" for name, file in opened.items()}, prefix)
-
-
-def _links(stack: ExitStack, targets: dict[str, str], prefix: Path) -> Path:
-    """Makes links by these names in a directory of its own; returns the prefix of them there."""
-    try:
-        place = stack.enter_context(scratch_directory("tfckpt-"))
-        for name, target in targets.items():
-            os.symlink(target, place / name)
-    except OSError:
-        return prefix
-    return place / prefix.name
+        place = stack.enter_context(scratch_links("tfckpt-", opened))
+        yield place / prefix.name if place is not None else prefix

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from tfckpt_trainer.machine.held_signals import hold_signals
@@ -35,6 +36,27 @@ def scratch_directory(prefix: str, *, is_short: bool = False) -> Iterator[Path]:
     finally:
         if place is not None:
             _remove(place)
+
+
+@contextmanager
+def scratch_links(prefix: str, targets: Mapping[str, str]) -> Iterator[Path | None]:
+    """Makes symbolic links in a directory of their own, which goes at the end.
+
+    Args:
+        prefix: How the name of the directory begins.
+        targets: Where each leads to, by its name.
+
+    Yields:
+        The directory; None if temporary files have no room.
+    """
+    with ExitStack() as stack:
+        place: Path | None = None
+        with suppress(OSError):
+            made = stack.enter_context(scratch_directory(prefix))
+            for name, target in targets.items():
+                os.symlink(target, made / name)
+            place = made
+        yield place
 
 
 def _remove(place: Path) -> None:
