@@ -404,6 +404,40 @@ def test_a_refusal_names_the_file_its_owner_and_the_command(shared: Path) -> Non
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        ["ls"],
+        ["inspect", "ckpt-1"],
+        ["verify", "ckpt-1"],
+        ["compare", "ckpt-1", "ckpt-2"],
+        ["average", "ckpt-1", "ckpt-2"],
+        ["edit", "ckpt-1", "--drop", "a"],
+        ["extract", "ckpt-1", "a", "--to", "npz"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_every_command_names_who_may_open_a_closed_checkpoint(
+    tool: Tool, shared: Path, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = CheckpointDirectory(shared)
+    for step in (1, 2):
+        made.ours(step)
+    # Imports what the command needs.
+    command, *others = words
+    tool(command, shared, *others, "--help")
+    tool("ls", shared)
+    index = shared / "ckpt-1.index"
+    os.chown(index, ALICE, GROUP)
+    index.chmod(0o600)
+    with acting_as(BOB):
+        said = tool(command, shared, *others)
+    told = said.data + said.words
+    assert f"Run this as its owner, user {ALICE}" in told, told
+    assert f"user {ALICE} runs `chmod g+r" in told, told
+
+
+@pytest.mark.parametrize(
     ("of_root", "of_control"), [(0o775, 0o755), (0o755, 0o755), (0o2775, 0o2775)], ids=oct
 )
 def test_one_command_lets_a_colleague_into_a_run_of_a_private_group(

@@ -171,5 +171,10 @@ def describe_error(error: Exception, key_of: KeyOf | None = None) -> str:
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
     where = f"{os.fsdecode(error.filename)}: " if is_path(error.filename) else ""
+    return f"{where}{reason_of(error)}"
+
+
+def reason_of(error: OSError) -> str:
+    """Returns the reason of an error without its file, and who may open that; without a period."""
     advice = advice_about(error)
-    return f"{where}{error.strerror}" + (f". {advice}".rstrip(".") if advice is not None else "")
+    return f"{error.strerror}" + (f". {advice}".rstrip(".") if advice is not None else "")

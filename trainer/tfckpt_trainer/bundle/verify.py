@@ -32,7 +32,7 @@ from tfckpt_trainer.bundle.structure import (
 )
 from tfckpt_trainer.bundle.table import IndexTable
 from tfckpt_trainer.bundle.tensor_checksums import compute_checksum
-from tfckpt_trainer.errors import BundleError, UnsupportedBundleError
+from tfckpt_trainer.errors import BundleError, UnsupportedBundleError, reason_of
 from tfckpt_trainer.machine.priority import lower_priority
 
 Progress = Callable[[int, int], None]
@@ -111,7 +111,9 @@ def verify(
     except FileNotFoundError:
         return Verification((_error("index-missing", path, f"{path.name} is missing"),))
     except OSError as error:
-        return Verification((_error(UNREADABLE, path, _cannot_be_read(path, error)),))
+        return Verification(
+            (_error(UNREADABLE, path, f"{path.name} cannot be read: {reason_of(error)}"),)
+        )
     except BundleError as error:
         if leads_to_no_file(path):
             message = f"{path.name} is a symbolic link that leads to no file"
@@ -162,10 +164,6 @@ def _size(path: Path) -> int:
     except OSError:
         # Reading the file reports the reason.
         return 0
-
-
-def _cannot_be_read(path: Path, error: OSError) -> str:
-    return f"{path.name} cannot be read: {error.strerror}"
 
 
 def _matches(shard: Shard, entry: TensorEntry) -> bool:
@@ -340,7 +338,9 @@ class _Checks:
         except FileNotFoundError:
             self.add("error", "shard-missing", path, None, f"{path.name} is missing")
         except OSError as error:
-            self.add("error", UNREADABLE, path, None, _cannot_be_read(path, error))
+            self.add(
+                "error", UNREADABLE, path, None, f"{path.name} cannot be read: {reason_of(error)}"
+            )
         except BundleError as error:
             self.add("error", "shard-not-plain", path, None, str(error))
 

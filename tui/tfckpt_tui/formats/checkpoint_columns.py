@@ -507,7 +507,6 @@ COLUMNS: tuple[CheckpointColumn, ...] = (
         text_filter=TextFilter("why", "command"),
         copied=lambda _, c: c.trigger,
         ls="WHY",
-        ls_text=lambda row: row.checkpoint.trigger or row.checkpoint.problem,
         json=JsonField("trigger", str, "Why it was saved: `every 500 steps`, `command`, …"),
     ),
     CheckpointColumn(

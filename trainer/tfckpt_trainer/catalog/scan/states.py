@@ -75,7 +75,12 @@ from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.directory.packed_record import PackedRecord
 from tfckpt_trainer.catalog.directory.stored_results import holds_for
 from tfckpt_trainer.catalog.directory.symbolic_links import link_problem
-from tfckpt_trainer.errors import BundleError, DamagedFileError, UnsupportedBundleError
+from tfckpt_trainer.errors import (
+    BundleError,
+    DamagedFileError,
+    UnsupportedBundleError,
+    reason_of,
+)
 from tfckpt_trainer.machine.permissions import BY_EFFECTIVE_ID
 from tfckpt_trainer.rundir.paths import is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import FileFacts, FoundFault, VerificationRecord
@@ -379,7 +384,8 @@ def _with_index(
     doubtful = [*(fact.name for fact in present if fact.is_doubtful), *(one.name for one in own)]
     denied = next((name for name in doubtful if _is_denied(root / name)), None)
     if denied is not None:
-        problem = f"{denied} cannot be read: {os.strerror(errno.EACCES)}."
+        refused = PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(root / denied))
+        problem = f"{denied} cannot be read: {reason_of(refused)}."
         return _for_now(evidence, CheckpointState.UNREADABLE, problem)
     if _is_mixed(files, index, present):
         problem = "A later save of the same name was cut off: index and data do not match."
@@ -479,7 +485,7 @@ def _unreadable(
         # Permissions may change without a change of the file.
         place, root = Path(os.fspath(error.filename or "")), prefix.parent
         unread = place.relative_to(root) if place.is_relative_to(root) else index.name
-        problem = f"{unread} cannot be read: {error.strerror}."
+        problem = f"{unread} cannot be read: {reason_of(error)}."
         return _for_now(evidence, CheckpointState.UNREADABLE, problem)
     shards = len(evidence.files.shards)
     if not index.size:

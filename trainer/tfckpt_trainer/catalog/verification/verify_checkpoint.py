@@ -26,6 +26,7 @@ from tfckpt_trainer.errors import (
     RefusedError,
     TfckptError,
     UsageError,
+    reason_of,
 )
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import (
@@ -290,7 +291,7 @@ def _record_findings(
     try:
         record, damage = _read_record(own.record)
     except OSError as error:
-        problem = f"{own.record.name} cannot be read: {error.strerror}"
+        problem = f"{own.record.name} cannot be read: {reason_of(error)}"
         yield Finding("error", UNREADABLE, own.record.name, None, problem)
         return
     # Only a save with a record writes the state of workers.
@@ -358,7 +359,7 @@ def _difference(path: Path, facts: FileFacts, *, whole: bool, is_own: bool) -> t
     except FileNotFoundError:
         return "record-missing", "is missing; it is in the record"
     except OSError as error:
-        return UNREADABLE, f"cannot be read: {error.strerror}"
+        return UNREADABLE, f"cannot be read: {reason_of(error)}"
     except BundleError as error:
         return "record", f"is not what was recorded: {error}"
     return ("", "") if value == facts.crc32c else ("record", "has another checksum than recorded")

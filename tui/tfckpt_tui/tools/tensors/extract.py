@@ -26,7 +26,7 @@ from tfckpt_trainer.bundle.exchange.extract import (
     write_arrays_as,
 )
 from tfckpt_trainer.bundle.exchange.write_keras import write_keras_like
-from tfckpt_trainer.bundle.index import read_index
+from tfckpt_trainer.bundle.index import Index, read_index
 from tfckpt_trainer.bundle.tensors import is_numeric
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
@@ -71,8 +71,10 @@ def choose_tensors(
     """Returns the tensors with these names, paths or patterns such as `model/*`; or all.
 
     Raises:
-        UsageError: There is none, or one that was named is not numeric.
+        UsageError: There is none, one that was named is not numeric, or the index of the
+            checkpoint cannot be read.
     """
+    _index_of(inspection)
     if not wanted:
         numeric = tuple(v for v in inspection.variables if is_numeric(v.entry))
         return TensorChoice(
@@ -113,8 +115,7 @@ def extract(
         TfckptError: A tensor is damaged, or the file cannot be written.
     """
     name = inspection.checkpoint.name
-    if inspection.index is None:
-        raise UsageError(f"{name} cannot be extracted: {inspection.problem}")
+    index = _index_of(inspection)
     if not choice.variables:
         raise UsageError(f"{name} has no numeric tensors.")
     _check_output(path)
@@ -128,7 +129,14 @@ def extract(
         ),
         errors_by_path(choice.variables),
     ):
-        return extract_tensors(run.root / name, inspection.index, tensors, path, kind, on_read)
+        return extract_tensors(run.root / name, index, tensors, path, kind, on_read)
+
+
+def _index_of(inspection: Inspection) -> Index:
+    if inspection.index is None:
+        problem = inspection.problem.rstrip(".")
+        raise UsageError(f"{inspection.checkpoint.name} cannot be extracted: {problem}.")
+    return inspection.index
 
 
 def extract_file(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from tfckpt_trainer.bundle.shard import Shard
 from tfckpt_trainer.bundle.structure import UNREADABLE, structure_findings
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.errors import BundleError
-from tfckpt_trainer.machine.permissions import access_advice, closed_at
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.training.checkpoint.state import RandomState
 from tfckpt_trainer.training.pipelines.input_state import RestoredInputs
@@ -124,21 +122,11 @@ def find_damage(prefix: Path, of: str = "") -> list[str]:
     except (BundleError, FileNotFoundError) as error:
         return [f"{name} is damaged or missing: {error}"]
     return [
-        _unreadable(name, prefix.with_name(finding.file), finding.message)
-        if finding.kind == UNREADABLE
-        else f"{name} is damaged: {finding.message}"
+        f"{name} {'cannot be used' if finding.kind == UNREADABLE else 'is damaged'}: "
+        f"{finding.message}"
         for finding in findings
         if finding.severity == "error"
     ]
-
-
-def _unreadable(name: str, file: Path, message: str) -> str:
-    words = f"{name} cannot be used: {message}"
-    with suppress(OSError):
-        closed = closed_at(file)
-        if closed is not None:
-            words += f". {access_advice(closed)}".rstrip(".")
-    return words
 
 
 def sound_index(prefix: Path) -> Index | None:
