@@ -289,6 +289,15 @@ def open_descriptor(path: Path | str) -> tuple[int, os.stat_result]:
     return descriptor, facts
 
 
+def path_of_open(descriptor: int) -> Path | None:
+    """Returns a path by which processes of this user read an open file, whatever its name leads to.
+
+    It is valid until the file is closed. None where the system has none: Linux has.
+    """
+    path = Path(f"/proc/{os.getpid()}/fd/{descriptor}")
+    return path if path.exists() else None
+
+
 def _open_itself(path: Path | str, flags: int) -> int:
     """Opens `path` without following a symbolic link or waiting for a pipe."""
     try:

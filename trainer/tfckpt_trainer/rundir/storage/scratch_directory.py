@@ -39,7 +39,7 @@ def scratch_directory(prefix: str, *, is_short: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def scratch_links(prefix: str, targets: Mapping[str, str]) -> Iterator[Path | None]:
+def scratch_links(prefix: str, targets: Mapping[str, Path]) -> Iterator[Path | None]:
     """Makes symbolic links in a directory of their own, which goes at the end.
 
     Args:

@@ -28,6 +28,7 @@ from tfckpt_trainer.rundir.storage.files import (
     list_directory,
     open_directory,
     open_plain,
+    path_of_open,
     read_bounded,
 )
 from tfckpt_trainer.rundir.storage.identity import Identity, identity_in
@@ -66,8 +67,7 @@ class SourceFile:
         """A path by which another process reads the file, even if it was deleted; else None."""
         if self.identity is None:
             return None
-        path = Path(f"/proc/{os.getpid()}/fd/{self._file.fileno()}")
-        return path if path.exists() else None
+        return path_of_open(self._file.fileno())
 
     def _identity_now(self) -> Identity:
         return identity_in(os.fstat(self._file.fileno()))
