@@ -52,6 +52,15 @@ def test_a_failed_write_keeps_the_old_file(tmp_path):
     assert os.listdir(tmp_path) == ["there"]
 
 
+def test_a_directory_hides_no_file_of_the_library(tmp_path):
+    target = RunDirectory(tmp_path).worker_status(0)
+    (target / "precious").mkdir(parents=True)
+    write_atomic(target, b"data")
+    assert target.read_bytes() == b"data"
+    (aside,) = target.parent.glob("*.damaged-*")
+    assert (aside / "precious").is_dir()
+
+
 @pytest.mark.parametrize("make", ["link", "directory", "fifo", "socket", "large"])
 def test_read_bounded_refuses_what_is_not_a_small_plain_file(tmp_path, make):
     target = tmp_path / "x"

@@ -13,6 +13,7 @@ from typing import BinaryIO
 from uuid import uuid4
 
 from tfckpt_trainer.errors import DamagedFileError, RefusedError
+from tfckpt_trainer.machine.permissions import CONTROL
 from tfckpt_trainer.rundir.storage.disk import disk
 from tfckpt_trainer.rundir.storage.owners import require_owner, user_name
 from tfckpt_trainer.rundir.storage.parent_directory import (
@@ -85,7 +86,7 @@ def write_atomic(
             if durable:
                 file.flush()
                 disk().flush(descriptor)
-        disk().rename(temporary, path)
+        _replace(temporary, path)
     except BaseException as error:
         with suppress(OSError):
             delete_file(temporary)
@@ -95,6 +96,17 @@ def write_atomic(
         raise
     if durable:
         sync_directory(path.parent)
+
+
+def _replace(temporary: Path, path: Path) -> None:
+    """Renames a new file to `path`. A directory there that hides a file of ours is kept aside."""
+    try:
+        disk().rename(temporary, path)
+    except IsADirectoryError:
+        if CONTROL not in path.parts:
+            raise
+        move_aside(path)
+        disk().rename(temporary, path)
 
 
 def overwrite(path: Path, data: bytes) -> None:
