@@ -20,7 +20,6 @@ from tfckpt_trainer.rundir.storage.files import (
     delete_if_empty,
     delete_tree,
     list_directory,
-    move_aside,
     rename,
 )
 
@@ -181,19 +180,13 @@ def private_directory(saving: Path) -> Iterator[Path]:
 
 
 def move_files(source: Path, target: Path) -> None:
-    """Moves all that a directory has to another one, in place of files that are there.
-
-    A directory in the way is renamed: without that, no save of this name could succeed.
+    """Moves all that a directory has to another one, in place of what is there.
 
     Raises:
         OSError: Something cannot be moved.
     """
     for entry in list_directory(source):
-        try:
-            rename(Path(entry.path), target / entry.name)
-        except IsADirectoryError:
-            move_aside(target / entry.name)
-            rename(Path(entry.path), target / entry.name)
+        rename(Path(entry.path), target / entry.name)
 
 
 def delete_checkpoint_of_check(directory: Path) -> None:

@@ -86,7 +86,7 @@ def write_atomic(
             if durable:
                 file.flush()
                 disk().flush(descriptor)
-        _replace(temporary, path)
+        rename(temporary, path)
     except BaseException as error:
         with suppress(OSError):
             delete_file(temporary)
@@ -96,17 +96,6 @@ def write_atomic(
         raise
     if durable:
         sync_directory(path.parent)
-
-
-def _replace(temporary: Path, path: Path) -> None:
-    """Renames a new file to `path`. A directory there that hides a file of ours is kept aside."""
-    try:
-        disk().rename(temporary, path)
-    except IsADirectoryError:
-        if CONTROL not in path.parts:
-            raise
-        move_aside(path)
-        disk().rename(temporary, path)
 
 
 def overwrite(path: Path, data: bytes) -> None:
@@ -157,10 +146,18 @@ def move(source: Path, target: Path) -> None:
 def rename(source: Path, target: Path) -> None:
     """Renames `source` to `target`, and replaces what a rename replaces.
 
+    A directory in place of a file of the library is kept aside: nothing could be written there.
+
     Raises:
         OSError: The rename failed.
     """
-    disk().rename(source, target)
+    try:
+        disk().rename(source, target)
+    except IsADirectoryError:
+        if CONTROL not in target.parts:
+            raise
+        move_aside(target)
+        disk().rename(source, target)
 
 
 def delete_file(path: Path) -> None:
