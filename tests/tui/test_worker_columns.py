@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from tfckpt_trainer.rundir.heartbeats.health import WorkerState
 from tfckpt_trainer.rundir.records.worker import Activity, GpuStatus, WorkerStatus
+from tfckpt_tui.app.widgets.base.columns import choose, column_of
 from tfckpt_tui.formats.worker_columns import (
     COLUMNS,
     WorkerView,
@@ -17,6 +18,9 @@ from tfckpt_tui.formats.worker_columns import (
 )
 
 AT = 1_000.0
+CELLS_AT_120 = 116
+MORE_IN_A_LARGER_PANE = {"pid", "detail"}
+"""Shown where no chart is beside the pane. All others have room in a usual terminal."""
 
 STATUS = WorkerStatus(
     index=3,
@@ -51,10 +55,19 @@ def matters(view: WorkerView) -> dict[str, bool]:
 
 def test_a_table_has_the_columns_with_a_heading_in_their_order():
     header, (row,), right = table([facts(VIEW)], lambda column: column.status)
-    assert header[:4] == ["WORKER", "JOB", "STATE", "HOST"]
-    assert row[:5] == ["3", "worker", "training", "node-3", "1,200"]
+    declared = [column.status for column in COLUMNS if column.status]
+    assert list(header) == declared
+    shown = dict(zip(header, row, strict=True))
+    known = {"WORKER": "3", "JOB": "worker", "STATE": "training", "HOST": "node-3", "STEP": "1,200"}
+    assert known.items() <= shown.items()
     assert {header[place] for place in right} >= {"WORKER", "STEP", "LOSS"}
     assert not {header[place] for place in right} & {"JOB", "STATE", "HOST"}
+
+
+def test_each_column_has_room_in_a_terminal_of_120():
+    declared = [column_of(c.key, c.cell) for c in COLUMNS if c.cell and c.matters is None]
+    shown = {column.key for column, _ in choose(declared, CELLS_AT_120).columns}
+    assert {column.key for column in declared} - shown == MORE_IN_A_LARGER_PANE
 
 
 def test_gpus_are_shown_by_the_busiest_and_all_their_memory():

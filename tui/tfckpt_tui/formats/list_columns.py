@@ -16,8 +16,8 @@ class ListCell(msgspec.Struct, frozen=True):
     Attributes:
         title: Heading.
         width: Minimum width in cells.
-        rank: Columns with the highest rank are left out first, after those whose texts are all
-            the same; 0 is always shown.
+        rank: Columns with the highest rank are left out first; 0 is always shown. The list of
+            checkpoints leaves out those before whose texts are all the same.
         align: `<` left or `>` right.
         stretch: Share of the spare width, relative to other columns.
         style: Name of the style of the text.
