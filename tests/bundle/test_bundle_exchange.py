@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import struct
 import tracemalloc
 import zipfile
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,8 +24,11 @@ from bundle_writing import NUMBERS, Parts, array, in_parts, key_of, peak_memory,
 from conversions import write_checkpoint, write_checkpoint_like
 from tfckpt_trainer.bundle.analysis.contents import describe_tensors
 from tfckpt_trainer.bundle.dtypes import numpy_dtype
+from tfckpt_trainer.bundle.exchange.convert import open_array_file
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat, extract_tensors
-from tfckpt_trainer.bundle.exchange.npz import NPZ_TYPES
+from tfckpt_trainer.bundle.exchange.hdf5 import Hdf5Reader, is_keras_archive
+from tfckpt_trainer.bundle.exchange.npz import NPZ_TYPES, NpzReader
+from tfckpt_trainer.bundle.exchange.verify_file import FileResult, verify_array_file
 from tfckpt_trainer.bundle.exchange.whole_tensors import row_major_chunks
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.object_graph import KEY, read_object_graph
@@ -424,6 +429,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from tfckpt_trainer.bundle.exchange.convert import write_arrays
+from tfckpt_trainer.bundle.exchange.convert import open_array_file
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat, extract_tensors
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
@@ -451,3 +457,18 @@ def test_memory_does_not_depend_on_the_size_of_a_tensor(tmp_path):
     assert peak_memory(LARGE, tmp_path) < 100 << 20
     index = read_index(tmp_path / "c")
     assert read_index(tmp_path / "from-npz").entries == index.entries
+
+
+@pytest.mark.parametrize(
+    "read", [open_array_file, NpzReader, is_keras_archive, verify_array_file, Hdf5Reader]
+)
+def test_no_reader_waits_for_a_pipe(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    os.mkfifo(tmp_path / "pipe.npz")
+    try:
+        found = read(tmp_path / "pipe.npz")
+    except DamagedFileError as error:
+        problem = str(error)
+    else:
+        assert isinstance(found, FileResult)
+        problem = found.problem
+    assert "is not a regular file" in problem

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
@@ -21,10 +22,19 @@ from tfckpt_trainer.launch import launcher
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.slurm.batch_script import store_batch_script
 from tfckpt_trainer.launch.slurm.nodes.node_check import check_node, token_file
+from tfckpt_trainer.launch.supervision import stop
 from tfckpt_trainer.launch.supervision.stop import stop_supervisor, wait_for_end
+from tfckpt_trainer.rundir.event_log import note_event
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
+from tfckpt_trainer.rundir.records.run import (
+    EVENTS,
+    RunInfo,
+    SupervisorState,
+    SupervisorStatus,
+    WorkerProcess,
+)
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
+from tfckpt_trainer.rundir.run_info import update_run_info
 from tfckpt_trainer.rundir.storage.documents import encode, store
 from waiting import MOST_SECONDS
 
@@ -169,6 +179,37 @@ def test_no_process_is_ended_because_another_user_names_it(
     assert f"{path} belongs to user {of}" in str(told.value)
     assert f"`kill {victim.pid}`" in str(told.value)
     assert victim.poll() is None
+
+
+def test_what_another_user_puts_there_is_not_written_again_at_the_end_of_a_run(
+    group_run: Run, victim: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = group_run.directory
+    path = run.supervisor_status
+
+    def note_and_forge(*given: Any, **options: Any) -> str:
+        replace_as(BOB, path, supervisor_of(victim, True))
+        return note_event(*given, **options)
+
+    monkeypatch.setattr(stop, "note_event", note_and_forge)
+    with sleeping(TFCKPT_RUN_DIR=str(run.root)) as process:
+        replace_as(ALICE, run.worker_status(0), worker_of(process))
+        assert stop_supervisor(run, 0.2)
+    assert path.stat().st_uid == BOB
+    with pytest.raises(LaunchError, match=f"{path} belongs to user {BOB}"):
+        stop_supervisor(run, 0.2)
+    assert victim.poll() is None
+
+
+@pytest.mark.parametrize("of", [BOB, 0])
+def test_a_directory_that_another_user_names_becomes_nobodys_word(group_run: Run, of: int) -> None:
+    run = group_run.directory
+    named = RunInfo(id="1", created_at=0.0, strategy="mirrored", tensorboard="/private")
+    replace_as(of, run.run_file, encode(named))
+    info = update_run_info(run)
+    assert (info.id, info.strategy) == ("1", "mirrored")
+    assert info.tensorboard == ("/private" if of == 0 else EVENTS)
+    assert run.run_file.stat().st_uid == 0
 
 
 def test_no_process_of_another_run_is_ended(group_run: Run, tmp_path: Path) -> None:

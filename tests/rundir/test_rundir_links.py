@@ -50,7 +50,7 @@ WRITES: dict[str, Act] = {
     "provide_directory": lambda path: files.provide_directory(path.with_name("new")),
 }
 
-WITHOUT_A_PATH = {"path_of_open", "start_flush", "read_to_end", "share", "share_all_in"}
+WITHOUT_A_PATH = {"path_of_open", "start_flush", "read_to_end", "share"}
 LISTS = {"list_directory"}
 
 

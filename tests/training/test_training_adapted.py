@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from training_cluster import Cluster
 
-from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.errors import RefusedError, TfckptError
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 
@@ -299,6 +299,16 @@ def export(run, model, directory, form, name):
         report = load(directory / f"report-{phase.value}.json", ExportResult)
         problems.append(report.problem)
     return problems
+
+
+def test_no_model_is_loaded_from_where_others_may_write(make_run, tmp_path):
+    model = holding(strings(BEFORE)[0])
+    run = make_run(model=model, total_steps=2)
+    list(run)
+    tmp_path.chmod(0o770)
+    with pytest.raises(RefusedError, match="Somebody else put a directory in place"):
+        export(run, model, tmp_path, "keras", "m.keras")
+    assert not list(tmp_path.glob("report-*"))
 
 
 def answered(model):

@@ -10,6 +10,7 @@ import pytest
 from test_training_adapted import BEFORE, GROWN, answers, strings
 
 from tfckpt_trainer.bundle import opened
+from tfckpt_trainer.bundle.index import index_path
 
 pytestmark = pytest.mark.tensorflow
 
@@ -68,3 +69,25 @@ def test_pipes_in_place_of_files_hold_up_no_restore(make_run, replaced):
     assert answers(again["extra"]["lookup"], asked) == before[0]
     assert again["model"].get_weights() == before[1]
     assert again["extra"]["table"].lookup(tf.constant([7], tf.int64)).numpy().tolist() == [8]
+
+
+def test_a_pipe_in_place_of_a_merged_index_holds_up_no_save(make_run, monkeypatch):
+    from tfckpt_trainer.training import SaveOptions
+    from tfckpt_trainer.training.checkpoint.saves import saver
+
+    require_sound, replaced = saver.require_sound, []
+
+    def replace_it(prefix: Path, verification):
+        require_sound(prefix, verification)
+        index = index_path(prefix)
+        if index.is_file() and not replaced:
+            index.unlink()
+            os.mkfifo(index)
+            replaced.append(index)
+
+    monkeypatch.setattr(saver, "require_sound", replace_it)
+    run = make_run(total_steps=3, save_every_steps=1, saving=SaveOptions(largest_shard=4))
+    assert len(list(run)) == 3
+    assert len(replaced) == 1
+    names = {path.stem for path in run.directory.glob("*.index")}
+    assert names == {"ckpt-2", "ckpt-3"}

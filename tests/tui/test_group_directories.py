@@ -10,6 +10,7 @@ import stat
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,7 +24,7 @@ from accounts import ALICE, BOB, GROUP, acting_as, share
 from command_running import Tool
 from requirements import needs
 from tfckpt_trainer.catalog.directory.trash import list_trash
-from tfckpt_trainer.errors import NotWritableError, describe_error
+from tfckpt_trainer.errors import NotWritableError, RefusedError, describe_error
 from tfckpt_trainer.launch.processes.lock import is_lock_held, take_lock
 from tfckpt_trainer.machine.permissions import access_advice
 from tfckpt_trainer.rundir.command_queue import CommandQueue
@@ -33,10 +34,10 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest, TrashPhase
 from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_trainer.rundir.storage.files import (
+    PrivateDirectory,
     append_line,
     make_directory,
     open_lock,
-    share_all_in,
     write_atomic,
 )
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
@@ -237,12 +238,18 @@ def test_a_checkpoint_of_which_a_part_may_not_be_deleted_stays_whole(
 
 
 def test_files_that_others_moved_to_an_export_stay_private(shared: Path) -> None:
+    places = {name: shared / name for name in ("private", "open", "link")}
     with acting_as(ALICE, 0o077):
         for name, mode in (("private", 0o2700), ("open", 0o2770)):
-            (shared / name).mkdir()
-            (shared / name).chmod(mode)
-            (shared / name / "secret").touch()
-            share_all_in(shared / name, shared)
+            places[name].mkdir()
+            places[name].chmod(mode)
+            (places[name] / "secret").touch()
+        places["link"].symlink_to("private")
+        for name in ("open", "link"):
+            with pytest.raises((RefusedError, OSError)):
+                PrivateDirectory(places[name])
+        with closing(PrivateDirectory(places["private"])) as private:
+            private.share_all(shared)
     modes = {path.parent.name: path.stat().st_mode & 0o777 for path in shared.rglob("secret")}
     assert modes == {"private": 0o640, "open": 0o600}
 

@@ -24,7 +24,7 @@ from requirements import needs
 from reserved_ports import reserved_ports
 from tfckpt_trainer.errors import NotTrustedError, TfckptError
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.records.run import EVENTS, RunInfo
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.reports.control import TensorBoardReport
 from tfckpt_tui.services.processes import tensorboard
@@ -335,3 +335,14 @@ def test_a_directory_elsewhere_that_another_user_named_is_not_served(tmp_path: P
     os.chown(run.run_file, BOB, -1)
     with pytest.raises(NotTrustedError, match=f"belongs to user {BOB}"):
         tensorboard.start(run)
+
+
+def test_the_directory_that_is_served_is_the_one_that_was_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunDirectory(tmp_path / "run")
+    run.create()
+    store(run.run_file, RunInfo(id="1", created_at=0.0))
+    # Another user named it, until the look at who did.
+    monkeypatch.setattr(tensorboard, "event_directory", lambda run: tmp_path / "private")
+    assert tensorboard._served_directory(run) == run.root / EVENTS

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from tfckpt_trainer.rundir.records.export import (
     ExportResult,
 )
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
-from tfckpt_trainer.rundir.storage.files import rename, share_all_in
+from tfckpt_trainer.rundir.storage.files import PrivateDirectory, rename
 from tfckpt_trainer.scripts.exit_statuses import exit_words
 from tfckpt_trainer.scripts.script_errors import find_script_error
 from tfckpt_trainer.words.advice import Advice
@@ -32,6 +33,7 @@ from tfckpt_trainer.words.advice import Advice
 SECONDS = 600.0
 """Time limit of one phase: start the script, build the model, write it."""
 
+_REQUEST = "request.json"
 _PROGRESS = {
     ExportPhase.WRITE: "The script builds its model, restores {checkpoint} and writes it …",
     ExportPhase.CHECK: "Another process loads it and compares its outputs …",
@@ -45,6 +47,21 @@ class Script:
     command: Sequence[str]
     working_directory: Path
     environment: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A directory in which a model is written.
+
+    Attributes:
+        named: Its path for the script, which may run in a container.
+        opened: Its path for this process, whatever lies at its name.
+        parent: Where the model will be.
+    """
+
+    named: Path
+    opened: Path
+    parent: Path
 
 
 @dataclass(frozen=True)
@@ -102,16 +119,21 @@ def export(
         )
     began = time.monotonic()
     reports = {}
-    with temporary_directory(target, is_private=True) as scratch:
+    with (
+        temporary_directory(target, is_private=True) as made,
+        closing(PrivateDirectory(made)) as private,
+    ):
         for phase in ExportPhase:
             on_progress(_PROGRESS[phase].format(checkpoint=checkpoint))
             request = ExportRequest(
                 checkpoint=checkpoint, format=form, file_name=target.name, phase=phase
             )
-            reports[phase] = _run(run, script, scratch, request)
-        written = scratch / target.name
+            place = _Place(made, private.path, target.parent)
+            reports[phase] = _run(run, script, place, request)
+        # Whoever may write beside it could have put another model at its name.
+        written = private.path / target.name
         size = _size(written)
-        share_all_in(scratch, target.parent)
+        private.share_all(target.parent)
         rename(written, target)
     wrote, checked = reports[ExportPhase.WRITE], reports[ExportPhase.CHECK]
     return Exported(
@@ -127,16 +149,13 @@ def export(
     )
 
 
-def _run(
-    run: RunDirectory, script: Script, directory: Path, request: ExportRequest
-) -> ExportResult:
-    place = directory / "request.json"
-    store(place, request)
+def _run(run: RunDirectory, script: Script, place: _Place, request: ExportRequest) -> ExportResult:
+    store(place.opened / _REQUEST, request)
     environment = {
         **{name: value for name, value in os.environ.items() if name != "TF_CONFIG"},
         **script.environment,
         "TFCKPT_RUN_DIR": str(run.root),
-        "TFCKPT_EXPORT": str(place),
+        "TFCKPT_EXPORT": str(place.named / _REQUEST),
         "TFCKPT_WORKER_INDEX": "0",
         "TFCKPT_WORKER_COUNT": "1",
         "TFCKPT_ATTEMPT": "0",
@@ -153,7 +172,7 @@ def _run(
         if process is not None:
             signal_group(process.pid, signal.SIGKILL)
             process.wait()
-    report = load_if_exists(directory / f"report-{request.phase.value}.json", ExportResult)
+    report = load_if_exists(place.opened / f"report-{request.phase.value}.json", ExportResult)
     if report is None:
         lines = last_lines(log, ERROR_LINES) or ["nothing"]
         cause = find_script_error(lines) or f"it last printed {lines[-1]!r}"
@@ -162,7 +181,7 @@ def _run(
             f"{cause}. See {log}."
         )
     if report.disk_full:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory.parent))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(place.parent))
     if report.problem:
         raise TfckptError(f"{report.problem} See {log}.")
     return report

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
-from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.errors import DamagedFileError, NotTrustedError
 from tfckpt_trainer.rundir.event_log import note_event
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
-from tfckpt_trainer.rundir.records.run import RunInfo
-from tfckpt_trainer.rundir.storage.documents import load_if_exists, runs_training, store
+from tfckpt_trainer.rundir.records.run import EVENTS, RunInfo
+from tfckpt_trainer.rundir.storage.documents import (
+    load,
+    load_if_exists,
+    runs_training,
+    store,
+)
 from tfckpt_trainer.rundir.storage.files import move_aside
 
 
@@ -40,7 +47,11 @@ def update_run_info(run: RunDirectory, run_id: str = "", **fields: Any) -> RunIn
 
 def _load(run: RunDirectory) -> RunInfo | None:
     try:
-        return load_if_exists(run.run_file, RunInfo)
+        with suppress(FileNotFoundError, NotTrustedError):
+            return load(run.run_file, RunInfo, written_by=os.geteuid())
+        info = load_if_exists(run.run_file, RunInfo)
+        # Written again it is this user's word, which says what TensorBoard serves.
+        return msgspec.structs.replace(info, tensorboard=EVENTS) if info is not None else None
     except DamagedFileError as error:
         if not runs_training():
             raise

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tfckpt_trainer.bundle.exchange.array_file import open_file
 from tfckpt_trainer.bundle.exchange.hdf5 import Hdf5Reader, is_keras_archive
 from tfckpt_trainer.bundle.exchange.npz import NpzReader
 from tfckpt_trainer.bundle.exchange.safetensors import SafetensorsReader
@@ -48,7 +49,7 @@ def open_array_file(path: Path) -> ArrayReader:
         UsageError: A tensor has a type that cannot be converted, or h5py is missing.
         OSError: The file cannot be read, or is a pointer of Git LFS.
     """
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         start = file.read(LFS_LIMIT)
     head = start[:_HEAD_SIZE]
     if head.startswith(_HDF5) or (head.startswith(_ZIP) and is_keras_archive(path)):

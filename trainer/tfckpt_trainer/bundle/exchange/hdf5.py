@@ -30,10 +30,10 @@ from tfckpt_trainer.bundle.exchange.array_file import (
     PLAIN_TYPES,
     Array,
     archive_members,
+    open_file,
 )
 from tfckpt_trainer.bundle.exchange.whole_tensors import bands
 from tfckpt_trainer.errors import DamagedFileError, TfckptError, UsageError
-from tfckpt_trainer.rundir.storage.files import open_plain
 from tfckpt_trainer.scripts.exit_statuses import exit_words
 from tfckpt_trainer.words.counts import count
 
@@ -100,7 +100,7 @@ class Hdf5Reader:
         self._summed = 0
         self._chunked: set[str] = set()
         with ExitStack() as stack:
-            file = stack.enter_context(open_plain(path.resolve()))
+            file = stack.enter_context(open_file(path))
             h5py = _import_h5py(path)
             if not is_tried:
                 self._try_elsewhere(os.fstat(file.fileno()).st_size)
@@ -285,7 +285,7 @@ def _is_memory_limited() -> bool:
 def is_keras_archive(path: Path) -> bool:
     """Whether an archive is one of Keras, by the names in it."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_file(path) as file, zipfile.ZipFile(file) as archive:
             return WEIGHTS_MEMBER in archive.namelist()
     except ARCHIVE_ERRORS:
         return False

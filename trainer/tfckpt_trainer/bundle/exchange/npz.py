@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 from urllib.parse import quote
@@ -21,6 +22,7 @@ from tfckpt_trainer.bundle.exchange.array_file import (
     archive_members,
     move_new,
     new_file,
+    open_file,
     refuse_existing,
 )
 from tfckpt_trainer.errors import DamagedFileError, UsageError
@@ -109,32 +111,33 @@ class NpzReader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        try:
-            self._archive = zipfile.ZipFile(path)
-        except ARCHIVE_ERRORS as error:
-            problem = (
-                str(error) if zipfile.is_zipfile(path) else "the end of the archive is missing"
-            )
-            raise self._incomplete(problem) from error
-        try:
-            entries = archive_members(self._archive)
-            members = [entry for entry in entries if entry.filename.endswith(_SUFFIX)]
-            if entries and not members:
-                # Files of Keras (`.keras`) and PyTorch are archives too.
-                raise DamagedFileError(f"{path} is not an npz file: it has no arrays. {_ADVICE}")
-            self.arrays = tuple(self._array(member) for member in members)
-        except zipfile.BadZipFile as error:
-            self._archive.close()
-            raise self._incomplete(str(error)) from error
-        except BaseException:
-            self._archive.close()
-            raise
+        with ExitStack() as stack:
+            file = stack.enter_context(open_file(path))
+            try:
+                self._archive = stack.enter_context(zipfile.ZipFile(file))
+            except ARCHIVE_ERRORS as error:
+                is_whole = zipfile.is_zipfile(file)
+                problem = str(error) if is_whole else "the end of the archive is missing"
+                raise self._incomplete(problem) from error
+            try:
+                self.arrays = tuple(map(self._array, self._members()))
+            except zipfile.BadZipFile as error:
+                raise self._incomplete(str(error)) from error
+            self._close = stack.pop_all().close
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._archive.close()
+        self._close()
+
+    def _members(self) -> list[zipfile.ZipInfo]:
+        entries = archive_members(self._archive)
+        members = [entry for entry in entries if entry.filename.endswith(_SUFFIX)]
+        if entries and not members:
+            # Files of Keras (`.keras`) and PyTorch are archives too.
+            raise DamagedFileError(f"{self._path} is not an npz file: it has no arrays. {_ADVICE}")
+        return members
 
     def _incomplete(self, problem: str) -> DamagedFileError:
         # Without its directory, nothing tells which kind of archive it was.

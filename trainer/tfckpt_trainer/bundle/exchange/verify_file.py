@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tfckpt_trainer.bundle.dtypes import is_inexact
-from tfckpt_trainer.bundle.exchange.array_file import ARCHIVE_ERRORS, PIECE, Array, archive_members
+from tfckpt_trainer.bundle.exchange.array_file import (
+    ARCHIVE_ERRORS,
+    PIECE,
+    Array,
+    archive_members,
+    open_file,
+)
 from tfckpt_trainer.bundle.exchange.convert import open_array_file
 from tfckpt_trainer.bundle.exchange.hdf5 import OtherHdf5Error
 from tfckpt_trainer.bundle.tensors import to_double
@@ -53,7 +59,7 @@ def verify_array_file(path: Path, on_read: Callable[[int], None] = lambda size: 
         OSError: The file cannot be read.
     """
     try:
-        checked = _check_archive(path) if zipfile.is_zipfile(path) else ""
+        checked = _check_archive(path)
         with open_array_file(path) as reader:
             bad = [array.name for array in reader.arrays if not _is_finite(array, on_read)]
             return FileResult(checked or reader.checksums, not_finite=tuple(bad))
@@ -75,8 +81,12 @@ def _is_finite(array: Array, on_read: Callable[[int], None]) -> bool:
 
 
 def _check_archive(path: Path) -> str:
+    """Returns which checksums were compared; empty if the file is no archive."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_file(path) as opened:
+            if not zipfile.is_zipfile(opened):
+                return ""
+            archive = zipfile.ZipFile(opened)
             members = archive_members(archive)
             for member in members:
                 with archive.open(member) as file:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import shutil
 import zipfile
-from collections.abc import Mapping
+from collections.abc import (
+    Iterator,
+    Mapping,
+)
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,12 +19,12 @@ from tfckpt_trainer.bundle.exchange.array_file import (
     Array,
     archive_members,
     new_file,
+    open_file,
 )
 from tfckpt_trainer.bundle.exchange.hdf5 import WEIGHTS_MEMBER, Hdf5Reader, is_keras_archive
 from tfckpt_trainer.bundle.exchange.whole_tensors import bands
 from tfckpt_trainer.errors import DamagedFileError, RefusedError
 from tfckpt_trainer.rundir.heartbeats.writer_marks import temporary_path
-from tfckpt_trainer.rundir.storage.files import open_plain
 
 if TYPE_CHECKING:
     from typing import Any
@@ -42,7 +46,7 @@ def write_keras_like(path: Path, template: Path, arrays: Mapping[str, Array]) ->
     """
     with new_file(path) as temporary:
         if not is_keras_archive(template):
-            with open_plain(template.resolve()) as old, open(temporary, "xb") as new:
+            with open_file(template) as old, open(temporary, "xb") as new:
                 shutil.copyfileobj(old, new, PIECE)
             _fill(temporary, arrays)
             return
@@ -62,14 +66,18 @@ def write_keras_like(path: Path, template: Path, arrays: Mapping[str, Array]) ->
             weights.unlink(missing_ok=True)
 
 
-def _archive(template: Path) -> zipfile.ZipFile:
+@contextmanager
+def _archive(template: Path) -> Iterator[zipfile.ZipFile]:
     # Refuses links to files outside, and compressed weights.
     with Hdf5Reader(template):
         pass
-    try:
-        return zipfile.ZipFile(template)
-    except ARCHIVE_ERRORS as error:
-        raise DamagedFileError(f"{template} is damaged: {error}.") from error
+    with open_file(template) as file:
+        try:
+            archive = zipfile.ZipFile(file)
+        except ARCHIVE_ERRORS as error:
+            raise DamagedFileError(f"{template} is damaged: {error}.") from error
+        with archive:
+            yield archive
 
 
 def _fill(path: Path, arrays: Mapping[str, Array]) -> None:

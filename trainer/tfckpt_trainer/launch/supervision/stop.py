@@ -23,7 +23,6 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.event_log import note_event, read_entries
 from tfckpt_trainer.rundir.heartbeats.health import (
     is_live,
-    read_supervisor,
     read_workers,
     trainer_answers,
 )
@@ -34,6 +33,7 @@ from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandS
 from tfckpt_trainer.rundir.records.event import SUPERVISOR, EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import BEFORE_RUN
+from tfckpt_trainer.rundir.storage.documents import load
 from tfckpt_trainer.words.advice import Advice, command_or_key
 
 LOOK_SECONDS = 1.0
@@ -202,7 +202,10 @@ def _tell(run: RunDirectory, message: str, by: str, on_warning: Callable[[str], 
     """Records the end, because no process is left to do so."""
     if warning := note_event(run, EventKind.STOP, message, by=by):
         on_warning(warning)
-    status = read_supervisor(run)
+    # What another user put there would become this user's word by being written again.
+    status = None
+    with suppress(OSError, TfckptError):
+        status = load(run.supervisor_status, SupervisorStatus, written_by=os.geteuid())
     if status is not None:
         ended = msgspec.structs.replace(
             status, state=SupervisorState.STOPPED, reason=message, next_start_at=None

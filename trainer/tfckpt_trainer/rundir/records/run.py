@@ -64,6 +64,10 @@ class CodeVersion(msgspec.Struct, frozen=True, kw_only=True):
     changes: list[ChangedFile] = []
 
 
+EVENTS = ".tfckpt/tensorboard"
+"""The directory of event files, unless the script names another."""
+
+
 class RunInfo(Document, frozen=True, kw_only=True):
     """`run.json`: description of the run.
 
@@ -102,7 +106,7 @@ class RunInfo(Document, frozen=True, kw_only=True):
     launched: bool = False
     total_steps: int | None = None
     epoch_steps: int | None = None
-    tensorboard: str = ".tfckpt/tensorboard"
+    tensorboard: str = EVENTS
     host: str = ""
     versions: dict[str, str] = {}
     code: CodeVersion | None = None

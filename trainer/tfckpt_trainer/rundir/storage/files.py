@@ -682,31 +682,44 @@ def create_directory(path: Path, *, is_private: bool = False) -> None:
         os.close(descriptor)
 
 
-def share_all_in(private: Path, directory: Path) -> None:
-    """Gives all files in a private directory the permissions of the directory they will be in.
+class PrivateDirectory:
+    """An open directory that only its user may change: whoever may rename it changes nothing.
 
-    Another program wrote them. Nobody else could put a file there, such as one with secrets that
-    this user wrote elsewhere.
-
-    Args:
-        private: The directory with the new files. Those of a directory that others may write to
-            stay as they are.
-        directory: The directory to which they will be moved.
-
-    Raises:
-        OSError: A directory cannot be read.
+    Attributes:
+        path: A path by which processes of this user reach it, whatever lies at its name.
     """
-    place = os.open(private, _DIRECTORY_FLAGS)
-    try:
-        facts = os.fstat(place)
+
+    def __init__(self, directory: Path) -> None:
+        """Opens it.
+
+        Raises:
+            RefusedError: Another user could change it: it is not the one that was made.
+            OSError: It cannot be opened.
+        """
+        self._descriptor = disk().open(directory, _DIRECTORY_FLAGS)
+        self.path = path_of_open(self._descriptor) or directory
+        facts = os.fstat(self._descriptor)
         if facts.st_uid != os.geteuid() or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            return
-        for _, directories, files, here in os.fwalk(".", dir_fd=place):
+            self.close()
+            raise RefusedError(f"Somebody else put a directory in place of {directory}. Try again.")
+
+    def close(self) -> None:
+        """Closes it; `path` leads nowhere then."""
+        os.close(self._descriptor)
+
+    def share_all(self, directory: Path) -> None:
+        """Gives all files in it the permissions of the directory they will be in.
+
+        Another program wrote them. Nobody else could put a file there, such as one with secrets
+        that this user wrote elsewhere.
+
+        Raises:
+            OSError: A directory cannot be read.
+        """
+        for _, directories, files, here in os.fwalk(".", dir_fd=self._descriptor):
             for names, most in ((directories, _DIRECTORY), (files, _REPLACED)):
                 for name in names:
                     _share_named(name, here, directory, most)
-    finally:
-        os.close(place)
 
 
 def _share_named(name: str | Path, here: int | None, directory: Path, most: int) -> None:

@@ -12,6 +12,7 @@ import re
 import traceback
 import zipfile
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from tfckpt_trainer.rundir.records.export import (
     ExportResult,
 )
 from tfckpt_trainer.rundir.storage.documents import load, store
+from tfckpt_trainer.rundir.storage.files import PrivateDirectory
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import describe_failure, is_disk_full
 from tfckpt_trainer.training.checkpoint.state import SharedState
 from tfckpt_trainer.training.keras_library import keras
@@ -76,7 +78,18 @@ def export_request_path() -> Path | None:
 def run_export(
     place: Path, run: RunDirectory, shared: SharedState, model: Any, inputs: Inputs | None
 ) -> None:
-    """Carries out one phase of an export and writes a report beside the request."""
+    """Carries out one phase of an export and writes a report beside the request.
+
+    Raises:
+        RefusedError: Others may write where the request is: a model runs code when it is loaded.
+    """
+    with closing(PrivateDirectory(place.parent)) as private:
+        _run_phase(private.path / place.name, run, shared, model, inputs)
+
+
+def _run_phase(
+    place: Path, run: RunDirectory, shared: SharedState, model: Any, inputs: Inputs | None
+) -> None:
     request = load(place, ExportRequest)
     try:
         if not isinstance(model, keras.Model):

@@ -172,13 +172,21 @@ def _adopt(run: RunDirectory, port: int | None, host: str | None) -> TensorBoard
     return adopted
 
 
+def _served_directory(run: RunDirectory) -> Path:
+    """Returns the directory of event files; one elsewhere only if this user named it.
+
+    TensorBoard serves it to all users of this machine.
+    """
+    directory = event_directory(run)
+    if directory.is_relative_to(run.root) and ".." not in directory.parts:
+        return directory
+    return run.root / load(run.run_file, RunInfo, written_by=os.geteuid()).tensorboard
+
+
 def _start(run: RunDirectory, port: int | None, host: str | None, *, with_run: bool) -> TensorBoard:
     place = host or LOOPBACK
     chosen = _free_port(place, port)
-    directory = event_directory(run)
-    if not directory.is_relative_to(run.root) or ".." in directory.parts:
-        # It serves the directory to all users of this machine.
-        load(run.run_file, RunInfo, written_by=os.geteuid())
+    directory = _served_directory(run)
     # -P: modules in the working directory must not shadow those of TensorBoard.
     command = [sys.executable, "-P", "-m", _MODULE, "--logdir", str(directory)]
     command += ["--host", place, "--port", str(chosen), "--reload_interval", "5"]

@@ -15,6 +15,7 @@ from tfckpt_trainer.bundle.analysis.contents import Variable
 from tfckpt_trainer.bundle.analysis.finite import NonFiniteValues
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import index_path
+from tfckpt_trainer.bundle.links import open_inside
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.retention.emptying import trashed_bytes
@@ -263,7 +264,8 @@ def source_facts(
     newer = find_newer(run.record(checkpoint.name))
     if newer:
         raise RefusedError(f"{newer} Nothing was written.")
-    checksum = crc32c(index_path(run.root / checkpoint.name).read_bytes())
+    with open_inside(index_path(run.root / checkpoint.name)) as file:
+        checksum = crc32c(file.read())
     return SourceFacts(
         name=checkpoint.name, step=checkpoint.step, weight=weight, index_crc32c=checksum
     )

@@ -27,6 +27,7 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.exactness import merge_exactness
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load, load_if_exists, store, try_read
+from tfckpt_trainer.rundir.storage.files import open_plain
 from tfckpt_trainer.training.checkpoint.saves.background_save import BackgroundSave
 from tfckpt_trainer.training.checkpoint.saves.disk_space import DiskSpace
 from tfckpt_trainer.training.checkpoint.saves.save_options import SaveOptions
@@ -296,7 +297,8 @@ class Saver:
         merged = read_index(prefix)
         findings = [*structure_findings(prefix, merged), *graph_findings(prefix, merged)]
         require_sound(prefix, Verification(tuple(findings)))
-        content = index.read_bytes()
+        with open_plain(index) as file:
+            content = file.read()
         return [
             *(
                 msgspec.structs.replace(facts, name=names.get(facts.name, facts.name))
