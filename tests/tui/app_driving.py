@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from faster_textual import text_of
 from textual.app import App
@@ -15,6 +15,7 @@ from textual.events import Key
 from textual.geometry import Size
 from textual.keys import _character_to_key
 from textual.pilot import Pilot
+from textual.screen import Screen
 
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.app import TfckptApp
@@ -26,6 +27,7 @@ from tfckpt_tui.settings.config import Config
 from waiting import LEAST_SECONDS, attempts, pause_after, took_too_long
 
 Result = TypeVar("Result")
+ScreenT = TypeVar("ScreenT", bound=Screen[Any])
 
 POLL = 5.0
 """Seconds between reads of a run that nobody waits for; `until` asks for one when it waits."""
@@ -114,6 +116,18 @@ async def until_shown(pilot: Pilot[int], text: str, timeout: float = LEAST_SECON
 
     await until(pilot, is_shown, f"{text!r} on the screen", timeout)
     await pilot.pause()
+
+
+async def until_screen(pilot: Pilot[int], kind: type[ScreenT]) -> ScreenT:
+    """Waits until a screen of this kind is the topmost one, and has its widgets."""
+
+    def opened_screen() -> ScreenT | None:
+        screen = pilot.app.screen
+        return screen if isinstance(screen, kind) and screen.is_mounted else None
+
+    screen = await until(pilot, opened_screen, kind.__name__)
+    assert screen is not None
+    return screen
 
 
 async def until_told(pilot: Pilot[int], text: str) -> None:

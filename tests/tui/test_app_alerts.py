@@ -12,7 +12,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from app_driving import opened, top, until, until_shown
+from app_driving import (
+    opened,
+    top,
+    until,
+    until_screen,
+    until_shown,
+)
 from rundir_factory import RunFactory
 
 from tfckpt_trainer.launch.options import LaunchOptions
@@ -143,9 +149,9 @@ async def test_a_failed_run_shows_its_reason_and_the_keys_that_help(ended: RunFa
             "the key that launches",
         )
         await pilot.press("L")
-        await until(pilot, lambda: isinstance(pilot.app.screen, LaunchDialog), "the key works")
+        await until_screen(pilot, LaunchDialog)
         await pilot.press("escape")
-        await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), "back")
+        await until_screen(pilot, DashboardScreen)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])

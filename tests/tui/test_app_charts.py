@@ -6,7 +6,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from app_driving import opened, top, until, until_jobs_are_shown, until_shown
+from app_driving import (
+    opened,
+    top,
+    until,
+    until_jobs_are_shown,
+    until_screen,
+    until_shown,
+)
 from rundir_factory import RunFactory, two_branches
 from textual.pilot import Pilot
 
@@ -48,7 +55,7 @@ def titles(pilot: Pilot[int]) -> list[str]:
 
 async def charts_of(pilot: Pilot[int], *keys: str) -> ChartsScreen:
     await pilot.press("c")
-    await until(pilot, lambda: isinstance(pilot.app.screen, ChartsScreen), "the charts")
+    await until_screen(pilot, ChartsScreen)
     await pilot.press(*keys)
     await pilot.pause()
     screen = pilot.app.screen
@@ -216,7 +223,7 @@ async def test_a_mark_is_visited_and_opened(many):
         await charts_of(pilot, "n")
         await until_shown(pilot, "Δ learning_rate is now 0.1")
         await pilot.press("enter")
-        await until(pilot, lambda: isinstance(pilot.app.screen, EventLogScreen), "the event log")
+        await until_screen(pilot, EventLogScreen)
         await until_shown(pilot, "step 100")
 
 
@@ -236,7 +243,7 @@ async def test_a_mark_of_a_save_opens_its_checkpoint(tmp_path):
                 break
             await pilot.press("N")
         await pilot.press("enter")
-        await until(pilot, lambda: isinstance(pilot.app.screen, CheckpointScreen), "a checkpoint")
+        await until_screen(pilot, CheckpointScreen)
 
 
 async def test_branches_are_shown_one_by_one(tmp_path):

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from app_driving import opened, top, type_ahead, until, until_shown
+from app_driving import (
+    opened,
+    top,
+    type_ahead,
+    until,
+    until_screen,
+    until_shown,
+)
 from rundir_factory import RunFactory, two_branches
 from screen_walk import STOPS, furnish, walking
 from textual.screen import Screen
@@ -61,7 +68,7 @@ async def test_enter_never_presses_a_button_that_has_been_disabled(live: RunFact
 async def test_enter_without_a_choice_changes_nothing(live: RunFactory) -> None:
     async with opened(live.run) as pilot:
         await pilot.press("r", "enter")
-        await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), "cancelled")
+        await until_screen(pilot, DashboardScreen)
         assert CommandQueue(live.run).claim(time.time()) is None
 
 

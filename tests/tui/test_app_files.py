@@ -10,7 +10,14 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from app_driving import opened, shown, top, until, until_shown
+from app_driving import (
+    opened,
+    shown,
+    top,
+    until,
+    until_screen,
+    until_shown,
+)
 from rundir_factory import RunFactory
 
 from tfckpt_tui.app.app import TfckptApp
@@ -72,7 +79,7 @@ async def test_enter_shows_the_tensors_of_a_file(made: RunFactory, size: tuple[i
         await pilot.press("slash", *"first", "enter")
         await until_shown(pilot, "2 of 3 match first")
         await pilot.press("escape", "escape")
-        await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), "the list")
+        await until_screen(pilot, DashboardScreen)
 
 
 async def test_a_file_that_keras_saves_again_is_read_again(made: RunFactory) -> None:

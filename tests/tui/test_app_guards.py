@@ -7,7 +7,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from app_driving import opened, top, until, until_jobs_are_shown, until_shown
+from app_driving import (
+    opened,
+    top,
+    until,
+    until_jobs_are_shown,
+    until_screen,
+    until_shown,
+)
 from rundir_factory import ABOVE, SPIKE, RunFactory
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -26,7 +33,7 @@ from tfckpt_tui.app.screens.guards import GuardsScreen
 async def on_page(made: RunFactory, *, read_only: bool = False) -> AsyncIterator[Pilot[int]]:
     async with opened(made.run, read_only=read_only) as pilot:
         await pilot.press("G")
-        await until(pilot, lambda: isinstance(pilot.app.screen, GuardsScreen), "the page")
+        await until_screen(pilot, GuardsScreen)
         await until_jobs_are_shown(pilot)
         yield pilot
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from app_driving import opened, resize, top, until, until_jobs_are_shown, until_shown
+from app_driving import (
+    opened,
+    resize,
+    top,
+    until,
+    until_jobs_are_shown,
+    until_screen,
+    until_shown,
+)
 from rundir_factory import RunFactory
 
 from tfckpt_trainer.catalog.directory.history import resume_point
@@ -73,7 +81,7 @@ async def test_a_checkpoint_is_pinned_exported_and_pruned_from_its_page(ended: R
         await pilot.press("y")
         await until_shown(pilot, "This checkpoint no longer exists")
         await pilot.press("escape")
-        await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), "back")
+        await until_screen(pilot, DashboardScreen)
         await until_shown(pilot, "1 marked")
 
 

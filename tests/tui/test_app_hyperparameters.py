@@ -9,7 +9,14 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 from answering_trainer import AnsweringTrainer, done
-from app_driving import opened, shown, top, until, until_shown
+from app_driving import (
+    opened,
+    shown,
+    top,
+    until,
+    until_screen,
+    until_shown,
+)
 from rundir_factory import HYPERPARAMETERS, RunFactory, without_heartbeats
 from textual.pilot import Pilot
 
@@ -26,7 +33,7 @@ from tfckpt_tui.services.control.restore import choose_start
 async def on_page(made: RunFactory, *, read_only: bool = False) -> AsyncIterator[Pilot[int]]:
     async with opened(made.run, read_only=read_only) as pilot:
         await pilot.press("H")
-        await until(pilot, lambda: isinstance(pilot.app.screen, HyperparametersScreen), "the page")
+        await until_screen(pilot, HyperparametersScreen)
         await pilot.pause()
         yield pilot
 
@@ -36,7 +43,7 @@ async def changing(made: RunFactory, *keys: str) -> AsyncIterator[Pilot[int]]:
     """The dialog of the first hyperparameter, in which these keys were typed."""
     async with on_page(made) as pilot:
         await pilot.press("enter", *keys)
-        await until(pilot, lambda: isinstance(pilot.app.screen, SetDialog), "the dialog")
+        await until_screen(pilot, SetDialog)
         await pilot.pause()
         yield pilot
 

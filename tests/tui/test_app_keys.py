@@ -18,6 +18,7 @@ from app_driving import (
     top,
     until,
     until_jobs_are_shown,
+    until_screen,
     until_shown,
 )
 from rundir_factory import RunFactory
@@ -107,7 +108,7 @@ async def test_no_action_can_have_a_key_that_a_pane_or_the_app_takes(live: RunFa
 async def test_the_keys_of_the_screen_of_a_checkpoint_collide_with_none(live: RunFactory) -> None:
     async with opened(live.run) as pilot:
         await pilot.press("enter")
-        await until(pilot, lambda: isinstance(pilot.app.screen, CheckpointScreen), "the screen")
+        await until_screen(pilot, CheckpointScreen)
         await until_jobs_are_shown(pilot)
         screen = pilot.app.screen
         own = {binding.id for _, binding in screen._bindings if binding.id}
@@ -400,7 +401,7 @@ async def test_logs_are_followed_turned_and_searched(live: RunFactory) -> None:
         await pilot.press("escape")
         await until(pilot, lambda: "matches" not in top(pilot.app), "the search is over")
         await pilot.press("escape")
-        await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), "it closes")
+        await until_screen(pilot, DashboardScreen)
 
 
 async def listed_in_help(made: RunFactory, *, read_only: bool = False) -> set[str]:
@@ -438,7 +439,7 @@ async def test_tensorboard_tells_its_state(live: RunFactory) -> None:
         await pilot.press("t")
         await until_shown(pilot, "not running")
         await pilot.press("c")
-        await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), "it closes")
+        await until_screen(pilot, DashboardScreen)
 
 
 async def test_q_leaves_and_touches_nothing(live: RunFactory) -> None:
@@ -559,7 +560,7 @@ async def test_damage_is_shown_and_never_ends_the_app(
     async with opened(live.run) as pilot:
         await until_shown(pilot, "ckpt-b1-400")
         await pilot.press("down", "down", "r", "escape", "p", "escape", "l", "escape")
-        await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), "it lives")
+        await until_screen(pilot, DashboardScreen)
 
 
 async def test_an_export_asks_for_the_format_and_tells_of_a_script_that_fails(

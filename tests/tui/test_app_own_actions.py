@@ -11,7 +11,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from app_driving import POLL, StillMonitor, opened, shown, top, until, until_shown
+from app_driving import (
+    POLL,
+    StillMonitor,
+    opened,
+    shown,
+    top,
+    until,
+    until_screen,
+    until_shown,
+)
 from rundir_factory import RunFactory
 from textual.pilot import Pilot
 
@@ -51,7 +60,7 @@ async def acting(made: RunFactory, **actions: ActionSection) -> AsyncIterator[Pi
 
 async def open_page(pilot: Pilot[int]) -> None:
     await pilot.press("A")
-    await until(pilot, lambda: isinstance(pilot.app.screen, ActionRunsScreen), "the page")
+    await until_screen(pilot, ActionRunsScreen)
     await pilot.pause()
 
 

@@ -16,6 +16,7 @@ from app_driving import (
     top,
     until,
     until_jobs_are_shown,
+    until_screen,
     until_shown,
 )
 from rundir_factory import RunFactory, two_branches
@@ -89,7 +90,7 @@ async def test_each_page_has_help_for_its_keys_and_closes(live: RunFactory, key:
         await pilot.press("escape")
         await until(pilot, lambda: pilot.app.screen is page, "the help is closed")
         await pilot.press("q")
-        await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), "back")
+        await until_screen(pilot, DashboardScreen)
 
 
 async def until_on_top(pilot: Pilot[int], text: str) -> None:
@@ -242,7 +243,7 @@ async def test_an_event_leads_to_what_was_printed_then(live: RunFactory) -> None
         assert "it broke here 0" in top(pilot.app)
         assert "held" in top(pilot.app)
         await pilot.press("escape", "escape", "escape")
-        await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), "back")
+        await until_screen(pilot, DashboardScreen)
 
 
 async def test_a_moment_that_nobody_noted_is_said(live: RunFactory) -> None:
@@ -434,7 +435,7 @@ async def test_the_help_is_searched(live: RunFactory) -> None:
         await pilot.press("escape")
         await until_shown(pilot, "Save a checkpoint now")
         await pilot.press("escape")
-        await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), "back")
+        await until_screen(pilot, DashboardScreen)
 
 
 @pytest.mark.parametrize(("key", "typed"), [("enter", "v"), ("J", "restore"), ("l", "kernel")])
@@ -443,7 +444,7 @@ async def test_what_is_typed_right_behind_the_slash_is_searched_for(
 ) -> None:
     async with opened(live.run) as pilot:
         await pilot.press(key)
-        await until(pilot, lambda: isinstance(pilot.app.screen, Page), "a page")
+        await until_screen(pilot, Page)
         await pilot.pause()
         screen = pilot.app.screen
         for character in ("slash", *typed, "enter"):

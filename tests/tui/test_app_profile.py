@@ -7,7 +7,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 from answering_trainer import AnsweringTrainer, done, final
-from app_driving import opened, top, until, until_jobs_are_shown, until_shown
+from app_driving import (
+    opened,
+    top,
+    until,
+    until_jobs_are_shown,
+    until_screen,
+    until_shown,
+)
 from rundir_factory import RunFactory, without_heartbeats
 from textual.pilot import Pilot
 from tiny_trace import SECOND, plane, write_traces
@@ -26,7 +33,7 @@ CAN_CRASH = "The profiler can crash workers other than 0. Save first."
 async def on_page(made: RunFactory, *, read_only: bool = False) -> AsyncIterator[Pilot[int]]:
     async with opened(made.run, read_only=read_only) as pilot:
         await pilot.press("P")
-        await until(pilot, lambda: isinstance(pilot.app.screen, ProfileScreen), "the page")
+        await until_screen(pilot, ProfileScreen)
         await until_jobs_are_shown(pilot)
         # The operations are read when the traces are known.
         await until_jobs_are_shown(pilot)
@@ -100,7 +107,7 @@ async def test_what_cannot_be_traced_says_why_and_sends_nothing(
 async def test_a_trainer_that_goes_away_meanwhile_is_said(live: RunFactory) -> None:
     async with on_page(live) as pilot:
         await pilot.press("n")
-        await until(pilot, lambda: isinstance(pilot.app.screen, TraceDialog), "the dialog")
+        await until_screen(pilot, TraceDialog)
         without_heartbeats(live)
         await until_shown(pilot, "No trainer answers.")
 
@@ -135,7 +142,7 @@ async def test_with_read_only_nothing_is_traced(live: RunFactory) -> None:
 async def test_tensorboard_opens_from_the_page(live: RunFactory) -> None:
     async with on_page(live) as pilot:
         await pilot.press("t")
-        await until(pilot, lambda: isinstance(pilot.app.screen, TensorBoardDialog), "TensorBoard")
+        await until_screen(pilot, TensorBoardDialog)
 
 
 async def test_damaged_and_huge_traces_do_no_harm(live: RunFactory) -> None:

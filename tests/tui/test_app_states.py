@@ -7,7 +7,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from app_driving import StillMonitor, opened, shown, top, until, until_shown
+from app_driving import (
+    StillMonitor,
+    opened,
+    shown,
+    top,
+    until,
+    until_screen,
+    until_shown,
+)
 from msgspec.structs import replace
 from rundir_factory import RunFactory
 from textual.widgets import Input
@@ -108,7 +116,7 @@ async def test_without_a_trainer_the_key_that_launches_one_is_named(ended: RunFa
 async def test_an_empty_trash_offers_nothing(ended: RunFactory) -> None:
     async with opened(ended.run) as pilot:
         await pilot.press("T")
-        await until(pilot, lambda: isinstance(pilot.app.screen, TrashScreen), "the trash")
+        await until_screen(pilot, TrashScreen)
         await until_shown(pilot, "? help")
         for words in ("delete all for good", "bring back", "╭─ in it"):
             assert words not in top(pilot.app)
@@ -156,7 +164,7 @@ async def test_the_footer_of_a_run_that_ended_has_launch_and_events(ended: RunFa
 async def test_an_example_of_a_rule_does_not_look_like_a_value(ended: RunFactory) -> None:
     async with opened(ended.run) as pilot:
         await pilot.press("p")
-        await until(pilot, lambda: isinstance(pilot.app.screen, PruneDialog), "the dialog")
+        await until_screen(pilot, PruneDialog)
         fields = pilot.app.screen.query(Input)
         assert "e.g. loss:min:3" in {field.placeholder for field in fields}
 

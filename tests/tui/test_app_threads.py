@@ -8,7 +8,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from app_driving import opened, top, until, until_jobs_are_shown, until_shown
+from app_driving import (
+    opened,
+    top,
+    until,
+    until_jobs_are_shown,
+    until_screen,
+    until_shown,
+)
 from rundir_factory import RunFactory
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -54,7 +61,7 @@ async def test_a_guard_is_typed_before_the_others_are_read(
 ) -> None:
     async with opened(live.guarded().run) as pilot:
         await press_on(pilot, GuardsScreen, "G", "a", *"above loss 3: notify")
-        await until(pilot, lambda: isinstance(pilot.app.screen, AddGuardDialog), "the dialog")
+        await until_screen(pilot, AddGuardDialog)
         assert pilot.app.screen.query_one(Input).value == "above loss 3: notify"
         disk.set()
         await until_jobs_are_shown(pilot)
@@ -99,7 +106,7 @@ async def test_a_setting_is_saved_after_its_page_was_closed(
         await pilot.press("C")
         await until_shown(pilot, "column: shards")
         await pilot.press("right", "escape")
-        await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), "back")
+        await until_screen(pilot, DashboardScreen)
         assert read_config(DEFAULT_KEYS).app.columns == {}
         disk.set()
         await until_jobs_are_shown(pilot)

@@ -6,7 +6,14 @@ import threading
 from collections.abc import Iterable
 
 import pytest
-from app_driving import opened, top, type_ahead, until, until_shown
+from app_driving import (
+    opened,
+    top,
+    type_ahead,
+    until,
+    until_screen,
+    until_shown,
+)
 from rundir_factory import RunFactory
 from textual.pilot import Pilot
 
@@ -37,7 +44,7 @@ async def test_a_dialog_opens_without_the_toasts_of_the_dashboard(live: RunFacto
 async def test_a_toast_of_keys_typed_at_once_is_not_on_the_dialog(live: RunFactory) -> None:
     async with opened(live.run, size=(80, 24)) as pilot:
         type_ahead(pilot, "L", "u", "x")
-        await until(pilot, lambda: isinstance(pilot.app.screen, StopDialog), "the dialog")
+        await until_screen(pilot, StopDialog)
         await until_shown(pilot, "stop without saving")
         await until(pilot, lambda: not toasts(pilot), "no toast", 5)
 

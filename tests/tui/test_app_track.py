@@ -10,7 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from app_driving import opened, shown, top, until, until_shown
+from app_driving import (
+    opened,
+    shown,
+    top,
+    until,
+    until_screen,
+    until_shown,
+)
 from rundir_factory import RunFactory
 from textual.pilot import Pilot
 
@@ -45,7 +52,7 @@ async def opened_chart(pilot: Pilot[int]) -> None:
     await pilot.press("enter")
     await until_shown(pilot, "float32")
     await pilot.press("c")
-    await until(pilot, lambda: isinstance(pilot.app.screen, TrackScreen), "the chart")
+    await until_screen(pilot, TrackScreen)
     await until(pilot, lambda: " read " in top(pilot.app) and "◌" not in top(pilot.app), "all read")
 
 
@@ -142,7 +149,7 @@ async def test_escape_stops_reading_and_keeps_what_was_read(made, monkeypatch):
         assert isinstance(pilot.app.screen, TrackScreen)
         assert len(points_of(pilot)) < 3
         await pilot.press("escape", "escape")
-        await until(pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), "back")
+        await until_screen(pilot, DashboardScreen)
 
 
 async def test_a_metric_that_is_reported_rarely_has_no_marks_of_nan(tmp_path):

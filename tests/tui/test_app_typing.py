@@ -10,7 +10,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from app_driving import opened, top, type_ahead, until, until_shown
+from app_driving import (
+    opened,
+    top,
+    type_ahead,
+    until,
+    until_screen,
+    until_shown,
+)
 from rich.console import RenderableType
 from rundir_factory import RunFactory
 from textual.pilot import Pilot
@@ -50,7 +57,7 @@ async def test_keys_typed_ahead_go_to_the_screen_that_they_open(live: RunFactory
     live.run.worker_log(0).write_text("step 100\nstep 200\n")
     async with opened(live.run) as pilot:
         type_ahead(pilot, *"?ql/step", "enter", "n", "escape", "escape", *" x")
-        await until(pilot, lambda: isinstance(pilot.app.screen, StopDialog), "the last dialog")
+        await until_screen(pilot, StopDialog)
         assert not pilot.app._exit
         type_ahead(pilot, "n", "q")
         await until(pilot, lambda: pilot.app._exit, "the end")
@@ -80,7 +87,7 @@ async def test_a_name_that_begins_with_the_key_of_a_button_is_typed(live: RunFac
 async def test_no_key_reaches_what_lies_beneath_a_dialog(live: RunFactory) -> None:
     async with opened(live.run) as pilot:
         await pilot.press("x")
-        await until(pilot, lambda: isinstance(pilot.app.screen, StopDialog), "the dialog")
+        await until_screen(pilot, StopDialog)
         await pilot.press(*"mMlzupvft?/:,<>=*", "space", "down", "f1")
         assert "stop the run?" in top(pilot.app)
         await pilot.press("escape")

@@ -16,12 +16,14 @@ from rundir_factory import HOST, RunFactory, two_branches, without_heartbeats
 
 from command_running import Tool
 from recorded_slurm import RecordedSlurm
+from refusing_disk import RefusingDisk
 from tfckpt_trainer.launch.batch.jobs import JobState
 from tfckpt_trainer.launch.slurm.slurm_scheduler import Slurm
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
+from tfckpt_trainer.rundir.storage.disk import using
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.monitor.job_watch import JobWatch
@@ -176,9 +178,8 @@ def test_an_event_makes_one_reader_ask_and_the_others_use_its_answer(tmp_path: P
 def test_a_reader_who_cannot_write_asks_for_itself(tmp_path: Path) -> None:
     slurm = waits()
     watched = Watched(without_heartbeats(two_branches(tmp_path / "run")), slurm, 3)
-    # Nobody can replace a directory by a file.
-    watched.run.job_answer.mkdir(parents=True)
-    watched.watch(30)
+    with using(RefusingDisk(bool, ["rename"])):
+        watched.watch(30)
     assert 3 * 2 <= slurm.asked("squeue") <= 3 * 3
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from app_driving import opened, top, until, until_shown
+from app_driving import (
+    opened,
+    top,
+    until,
+    until_screen,
+    until_shown,
+)
 from rundir_factory import RunFactory, two_branches
 from test_app_charts import charts_of
 
@@ -121,7 +127,7 @@ async def test_a_branch_is_a_reference_by_one_key(made) -> None:
     async with opened(made.run) as pilot:
         screen = await charts_of(pilot)
         await pilot.press("r")
-        await until(pilot, lambda: isinstance(pilot.app.screen, ReferenceDialog), "the dialog")
+        await until_screen(pilot, ReferenceDialog)
         await until_shown(pilot, "The list of recent runs has no other run.")
         await pilot.press("tab", "b")
         await until(pilot, lambda: screen.reference, "the reference")
@@ -188,7 +194,7 @@ async def test_a_run_that_cannot_be_read_is_told(made, typed) -> None:
     async with opened(made.run) as pilot:
         screen = await charts_of(pilot)
         await pilot.press("r")
-        await until(pilot, lambda: isinstance(pilot.app.screen, ReferenceDialog), "the dialog")
+        await until_screen(pilot, ReferenceDialog)
         pilot.app.screen.query_one("#target").value = typed
         await pilot.press("enter")
         await until_shown(pilot, "✗ compare")
