@@ -292,6 +292,8 @@ def test_a_crash_leaves_the_run_alone_tells_what_to_report_and_opens_again(
     assert "in fail" in report.read_text()
     assert "a password" not in report.read_text()
     terminal.press("r")
+    # Until then, the screen has what was on it before: the checkpoints, and the report.
+    terminal.wait_until_gone("The app failed.")
     terminal.wait_for("ckpt-b1-400")
     terminal.press(" ")
     terminal.wait_for("The app failed.")
