@@ -12,13 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from app_driving import (
-    opened,
-    top,
-    until,
-    until_screen,
-    until_shown,
-)
+from app_driving import opened, top, until, until_screen, until_shown
 from rundir_factory import RunFactory
 
 from tfckpt_trainer.launch.options import LaunchOptions

@@ -6,14 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from app_driving import (
-    opened,
-    top,
-    until,
-    until_jobs_are_shown,
-    until_screen,
-    until_shown,
-)
+from app_driving import opened, top, until, until_jobs_are_shown, until_screen, until_shown
 from rundir_factory import RunFactory, two_branches
 from textual.pilot import Pilot
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from app_driving import POLL, top, until, until_shown, until_told
+from app_driving import POLL, top, until, until_screen, until_shown, until_told
 from rundir_factory import RunFactory
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -155,7 +155,7 @@ async def test_two_marked_checkpoints_are_compared(made: RunFactory) -> None:
         await pilot.press("space", "down", "space")
         await until_shown(pilot, "2 marked")
         await pilot.press("d")
-        await until(pilot, lambda: isinstance(app.screen, CompareScreen), "the comparison")
+        await until_screen(pilot, CompareScreen)
         await until_shown(pilot, "1 changed")
         assert "from ckpt-10 step 10  to ckpt-30 step 30" in top(app)
         await pilot.press("n")
@@ -170,7 +170,7 @@ async def test_the_help_fits_a_small_terminal(made: RunFactory) -> None:
     async with TfckptApp(made.run).run_test(size=(60, 20)) as pilot:
         app = await opened(pilot)
         await pilot.press("d")
-        await until(pilot, lambda: isinstance(app.screen, CompareScreen), "the comparison")
+        await until_screen(pilot, CompareScreen)
         await until_shown(pilot, "1 changed")
         await pilot.press("question_mark")
         await until_shown(pilot, "Keys of the comparison")
@@ -241,9 +241,9 @@ async def test_unreadable_checkpoints_say_why(made: RunFactory, damage: str) -> 
     else:
         (made.run.root / "ckpt-30.data-00000-of-00001").unlink()
     async with TfckptApp(made.run).run_test(size=SIZE, notifications=True) as pilot:
-        app = await opened(pilot)
+        await opened(pilot)
         await pilot.press("home", "enter")
-        await until(pilot, lambda: isinstance(app.screen, CheckpointScreen), "the screen")
+        await until_screen(pilot, CheckpointScreen)
         words = "does not end with the index magic number" if damage == "index" else "is missing"
         await until_shown(pilot, words)
 
@@ -279,7 +279,7 @@ async def test_a_double_click_does_what_enter_does(made: RunFactory) -> None:
         app = await opened(pilot)
         history = app.screen.query_one(History)
         await pilot.click(History, offset=(6, 4), times=2)
-        await until(pilot, lambda: isinstance(app.screen, CheckpointScreen), "the screen")
+        await until_screen(pilot, CheckpointScreen)
         assert history.cursor == 2
 
 

@@ -8,14 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from app_driving import (
-    opened,
-    top,
-    type_ahead,
-    until,
-    until_screen,
-    until_shown,
-)
+from app_driving import opened, top, type_ahead, until, until_screen, until_shown
 from rundir_factory import RunFactory, two_branches
 from screen_walk import STOPS, furnish, walking
 from textual.screen import Screen

@@ -10,14 +10,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from app_driving import (
-    opened,
-    shown,
-    top,
-    until,
-    until_screen,
-    until_shown,
-)
+from app_driving import opened, shown, top, until, until_screen, until_shown
 from rundir_factory import RunFactory
 
 from tfckpt_tui.app.app import TfckptApp

@@ -7,14 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from app_driving import (
-    opened,
-    top,
-    until,
-    until_jobs_are_shown,
-    until_screen,
-    until_shown,
-)
+from app_driving import opened, top, until, until_jobs_are_shown, until_screen, until_shown
 from rundir_factory import ABOVE, SPIKE, RunFactory
 from textual.pilot import Pilot
 from textual.widgets import Input

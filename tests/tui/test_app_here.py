@@ -5,15 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from app_driving import (
-    opened,
-    resize,
-    top,
-    until,
-    until_jobs_are_shown,
-    until_screen,
-    until_shown,
-)
+from app_driving import opened, resize, top, until, until_jobs_are_shown, until_screen, until_shown
 from rundir_factory import RunFactory
 
 from tfckpt_trainer.catalog.directory.history import resume_point
@@ -30,18 +22,10 @@ from tfckpt_tui.services.control.prune import undo
 from tfckpt_tui.services.control.request import FrontEnd
 
 
-async def until_page(pilot) -> CheckpointScreen:
-    return await until(
-        pilot,
-        lambda: isinstance(pilot.app.screen, CheckpointScreen) and pilot.app.screen,
-        "the page of a checkpoint",
-    )
-
-
 async def test_a_checkpoint_is_restored_from_its_page(live: RunFactory) -> None:
     async with opened(live.run) as pilot:
         await pilot.press("space", "down", "enter")
-        await until_page(pilot)
+        await until_screen(pilot, CheckpointScreen)
         await until_shown(pilot, "r restore")
         await pilot.press("r")
         await until_shown(pilot, "which checkpoint?")
@@ -55,7 +39,7 @@ async def test_a_checkpoint_is_restored_from_its_page(live: RunFactory) -> None:
 async def test_a_checkpoint_is_pinned_exported_and_pruned_from_its_page(ended: RunFactory) -> None:
     async with opened(ended.run) as pilot:
         await pilot.press("space", "down", "enter")
-        page = await until_page(pilot)
+        page = await until_screen(pilot, CheckpointScreen)
         await until_shown(pilot, "* pin")
         assert "e export" not in top(pilot.app).splitlines()[-1]
         await pilot.press("*")
@@ -159,7 +143,7 @@ async def test_the_palette_looks_like_a_dialog(live: RunFactory) -> None:
 async def test_help_is_about_the_screen_and_short(ended: RunFactory) -> None:
     async with opened(ended.run, size=(80, 40)) as pilot:
         await pilot.press("enter")
-        page = await until_page(pilot)
+        page = await until_screen(pilot, CheckpointScreen)
         await until_shown(pilot, "* pin")
         await pilot.press("question_mark")
         await until_shown(pilot, "Keys of a checkpoint")

@@ -9,14 +9,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 from answering_trainer import AnsweringTrainer, done
-from app_driving import (
-    opened,
-    shown,
-    top,
-    until,
-    until_screen,
-    until_shown,
-)
+from app_driving import opened, shown, top, until, until_screen, until_shown
 from rundir_factory import HYPERPARAMETERS, RunFactory, without_heartbeats
 from textual.pilot import Pilot
 

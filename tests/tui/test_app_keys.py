@@ -275,9 +275,7 @@ async def test_no_is_the_answer_unless_one_says_yes(live: RunFactory) -> None:
     async with opened(live.run) as pilot:
         for keys in (["x", "enter"], ["x", "escape"], ["x", "n"], ["r", "escape"], ["p", "escape"]):
             await pilot.press(*keys)
-            await until(
-                pilot, lambda: isinstance(pilot.app.screen, DashboardScreen), f"{keys} closes"
-            )
+            await until_screen(pilot, DashboardScreen)
         assert CommandQueue(live.run).pending() == []
         assert len(list(live.run.root.glob("*.index"))) == 6
 

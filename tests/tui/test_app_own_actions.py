@@ -11,16 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from app_driving import (
-    POLL,
-    StillMonitor,
-    opened,
-    shown,
-    top,
-    until,
-    until_screen,
-    until_shown,
-)
+from app_driving import POLL, StillMonitor, opened, shown, top, until, until_screen, until_shown
 from rundir_factory import RunFactory
 from textual.pilot import Pilot
 

@@ -72,9 +72,7 @@ def _own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_each_page_has_help_for_its_keys_and_closes(live: RunFactory, key: str) -> None:
     async with opened(live.run, size=(120, 60)) as pilot:
         await pilot.press(key)
-        page = await until(
-            pilot, lambda: isinstance(pilot.app.screen, Page) and pilot.app.screen, "a page"
-        )
+        page = await until_screen(pilot, Page)
         await pilot.pause()
         bindings = page.shown_bindings()
         footer = top(pilot.app).splitlines()[-1]
@@ -412,11 +410,11 @@ async def test_with_read_only_no_page_offers_what_changes_the_run(tmp_path: Path
         offered = ""
         for key in PAGES:
             await pilot.press(key)
-            await until(pilot, lambda: isinstance(app.screen, Page), "a page")
+            await until_screen(pilot, Page)
             await pilot.pause()
             offered += top(app).splitlines()[-1]
             await pilot.press("q")
-            await until(pilot, lambda: isinstance(app.screen, DashboardScreen), "back")
+            await until_screen(pilot, DashboardScreen)
         assert "bring back" not in offered
         assert "delete" not in offered
         await pilot.press("T", "u", "E")

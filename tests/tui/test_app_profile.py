@@ -7,14 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from answering_trainer import AnsweringTrainer, done, final
-from app_driving import (
-    opened,
-    top,
-    until,
-    until_jobs_are_shown,
-    until_screen,
-    until_shown,
-)
+from app_driving import opened, top, until, until_jobs_are_shown, until_screen, until_shown
 from rundir_factory import RunFactory, without_heartbeats
 from textual.pilot import Pilot
 from tiny_trace import SECOND, plane, write_traces

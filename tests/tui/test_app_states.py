@@ -7,15 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from app_driving import (
-    StillMonitor,
-    opened,
-    shown,
-    top,
-    until,
-    until_screen,
-    until_shown,
-)
+from app_driving import StillMonitor, opened, shown, top, until, until_screen, until_shown
 from msgspec.structs import replace
 from rundir_factory import RunFactory
 from textual.widgets import Input

@@ -8,14 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from app_driving import (
-    opened,
-    top,
-    until,
-    until_jobs_are_shown,
-    until_screen,
-    until_shown,
-)
+from app_driving import opened, top, until, until_jobs_are_shown, until_screen, until_shown
 from rundir_factory import RunFactory
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -52,7 +45,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 async def press_on(pilot: Pilot[int], page: type[Any], *keys: str) -> None:
     """Presses a key, waits for the page that it opens, and presses the others."""
     await pilot.press(keys[0])
-    await until(pilot, lambda: isinstance(pilot.app.screen, page), page.__name__)
+    await until_screen(pilot, page)
     await pilot.press(*keys[1:])
 
 

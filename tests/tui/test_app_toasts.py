@@ -6,14 +6,7 @@ import threading
 from collections.abc import Iterable
 
 import pytest
-from app_driving import (
-    opened,
-    top,
-    type_ahead,
-    until,
-    until_screen,
-    until_shown,
-)
+from app_driving import opened, top, type_ahead, until, until_screen, until_shown
 from rundir_factory import RunFactory
 from textual.pilot import Pilot
 

@@ -10,14 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from app_driving import (
-    opened,
-    top,
-    type_ahead,
-    until,
-    until_screen,
-    until_shown,
-)
+from app_driving import opened, top, type_ahead, until, until_screen, until_shown
 from rich.console import RenderableType
 from rundir_factory import RunFactory
 from textual.pilot import Pilot

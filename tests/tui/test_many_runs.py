@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from answering_trainer import AnsweringTrainer, done, final, moving_files
-from app_driving import top, until, until_jobs_are_shown, until_shown
+from app_driving import top, until, until_jobs_are_shown, until_screen, until_shown
 from rundir_factory import HYPERPARAMETERS, RunFactory
 
 from tfckpt_trainer.catalog.retention.policy import Policy
@@ -376,7 +376,7 @@ async def test_the_list_has_the_keys_of_the_dashboard(
         await pilot.press("ctrl+p", *"logs")
         await until_shown(pilot, "Shows the logs of the selected run.")
         await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, LogsScreen), "the logs, by the palette")
+        await until_screen(pilot, LogsScreen)
 
 
 def test_a_run_without_processes_has_none_to_end(tmp_path: Path) -> None:

@@ -5,13 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from app_driving import (
-    opened,
-    top,
-    until,
-    until_screen,
-    until_shown,
-)
+from app_driving import opened, top, until, until_screen, until_shown
 from rundir_factory import RunFactory, two_branches
 from test_app_charts import charts_of
 
