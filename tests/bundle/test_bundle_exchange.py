@@ -429,7 +429,6 @@ import sys
 from pathlib import Path
 import numpy as np
 from tfckpt_trainer.bundle.exchange.convert import write_arrays
-from tfckpt_trainer.bundle.exchange.convert import open_array_file
 from tfckpt_trainer.bundle.exchange.extract import ArrayFormat, extract_tensors
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter

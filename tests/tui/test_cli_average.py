@@ -13,15 +13,18 @@ from rundir_factory import RunFactory, two_branches, without_heartbeats
 
 from bundle_writing import GRAPH_KEY, Object, array, graph, key_of, variable, write, write_floats
 from killed_writers import mark_of_a_killed_process
-from tfckpt_trainer.bundle.index import read_index
+from tfckpt_trainer.bundle.index import index_path, read_index
 from tfckpt_trainer.bundle.tensors import read_tensor_bytes
 from tfckpt_trainer.catalog.directory.history import resume_point
+from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.heartbeats.writer_marks import WRITER, own_mark
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.reports.new_files import AverageReport
+from tfckpt_tui.services.checkpoints.look_up import look_up_all
 from tfckpt_tui.tools.tensors.average import plan_average
+from tfckpt_tui.tools.tensors.new_checkpoint import source_facts
 
 
 @pytest.fixture
@@ -272,3 +275,13 @@ def test_a_folder_that_nothing_shows_to_be_of_a_save_is_stepped_around_and_kept(
     assert found["checkpoint"] == "average2-500"
     assert tool("prune", made.run.root, "average-500", "--yes").code != 0
     assert (left / "data-00000").read_bytes() == b"half"
+
+
+def test_a_pipe_in_place_of_an_index_keeps_no_average_waiting(made: RunFactory) -> None:
+    run = made.run
+    (read,) = look_up_all(run, ["ckpt-500"])
+    index = index_path(run.root / read.name)
+    index.unlink()
+    os.mkfifo(index)
+    with pytest.raises(DamagedFileError, match="not a regular file"):
+        source_facts(run, read)

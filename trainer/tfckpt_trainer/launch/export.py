@@ -123,12 +123,12 @@ def export(
         temporary_directory(target, is_private=True) as made,
         closing(PrivateDirectory(made)) as private,
     ):
+        place = _Place(made, private.path, target.parent)
         for phase in ExportPhase:
             on_progress(_PROGRESS[phase].format(checkpoint=checkpoint))
             request = ExportRequest(
                 checkpoint=checkpoint, format=form, file_name=target.name, phase=phase
             )
-            place = _Place(made, private.path, target.parent)
             reports[phase] = _run(run, script, place, request)
         # Whoever may write beside it could have put another model at its name.
         written = private.path / target.name

@@ -11,21 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    BinaryIO,
-    Protocol,
-    Self,
-)
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Self
 
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, cast_floats, is_inexact, numpy_dtype
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.heartbeats.writer_marks import remove_leftovers, temporary_path
-from tfckpt_trainer.rundir.storage.files import (
-    move,
-    open_plain,
-)
+from tfckpt_trainer.rundir.storage.files import move, open_plain
 from tfckpt_trainer.words.counts import size
 
 if TYPE_CHECKING:
@@ -39,16 +30,6 @@ PIECE = 4 << 20
 _UNPACKED_FREELY = 64 << 20
 _MOST_UNPACKED = 100
 """Bytes for each byte of an archive; Keras does not compress."""
-
-
-def open_file(path: Path) -> BinaryIO:
-    """Opens a file of tensors, also by a link; waits for no pipe.
-
-    Raises:
-        DamagedFileError: It is no regular file.
-        OSError: It cannot be read.
-    """
-    return open_plain(path.resolve())
 
 
 ARCHIVE_ERRORS = (
@@ -132,6 +113,16 @@ class ArrayReader(Protocol):
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *error: object) -> None: ...
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Opens a file of tensors, also by a link; waits for no pipe.
+
+    Raises:
+        DamagedFileError: It is no regular file.
+        OSError: It cannot be read.
+    """
+    return open_plain(path.resolve())
 
 
 def archive_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:

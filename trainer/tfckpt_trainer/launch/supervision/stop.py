@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 
@@ -33,7 +34,7 @@ from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandS
 from tfckpt_trainer.rundir.records.event import SUPERVISOR, EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import BEFORE_RUN
-from tfckpt_trainer.rundir.storage.documents import load
+from tfckpt_trainer.rundir.storage.documents import load, try_read
 from tfckpt_trainer.words.advice import Advice, command_or_key
 
 LOOK_SECONDS = 1.0
@@ -203,9 +204,9 @@ def _tell(run: RunDirectory, message: str, by: str, on_warning: Callable[[str], 
     if warning := note_event(run, EventKind.STOP, message, by=by):
         on_warning(warning)
     # What another user put there would become this user's word by being written again.
-    status = None
-    with suppress(OSError, TfckptError):
-        status = load(run.supervisor_status, SupervisorStatus, written_by=os.geteuid())
+    status = try_read(
+        partial(load, run.supervisor_status, SupervisorStatus, written_by=os.geteuid())
+    )
     if status is not None:
         ended = msgspec.structs.replace(
             status, state=SupervisorState.STOPPED, reason=message, next_start_at=None

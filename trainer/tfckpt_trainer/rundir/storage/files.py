@@ -15,7 +15,7 @@ from uuid import uuid4
 from tfckpt_trainer.errors import DamagedFileError, RefusedError
 from tfckpt_trainer.machine.permissions import CONTROL
 from tfckpt_trainer.rundir.storage.disk import disk
-from tfckpt_trainer.rundir.storage.owners import require_owner, user_name
+from tfckpt_trainer.rundir.storage.owners import is_own_there, require_owner, user_name
 from tfckpt_trainer.rundir.storage.parent_directory import (
     LinkedDirectoryError,
     LinkedFileError,
@@ -699,7 +699,9 @@ class PrivateDirectory:
         self._descriptor = disk().open(directory, _DIRECTORY_FLAGS)
         self.path = path_of_open(self._descriptor) or directory
         facts = os.fstat(self._descriptor)
-        if facts.st_uid != os.geteuid() or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        user = os.geteuid()
+        is_own = is_own_there(directory.parent, facts.st_uid, user)
+        if not is_own or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             self.close()
             raise RefusedError(f"Somebody else put a directory in place of {directory}. Try again.")
 

@@ -10,7 +10,7 @@ those are is measured at each save.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,7 +39,7 @@ from tfckpt_trainer.training.state.comparison import (
     StateComparison,
     VariableMatch,
     compare,
-    stored_values,
+    each_stored_value,
 )
 from tfckpt_trainer.training.state.late_variables import LateVariables
 from tfckpt_trainer.training.state.passed import check_passed, is_tracked_as, saves_itself
@@ -202,10 +202,9 @@ class SharedState:
         with nullcontext(prefix) if by_name else opened_checkpoint(prefix) as opened:
             self.checkpoint.read(str(opened)).assert_existing_objects_matched()
 
-    def restore_variables(self, prefix: Path, matches: Iterable[VariableMatch]) -> None:
+    def restore_variables(self, prefix: Path, matches: Sequence[VariableMatch]) -> None:
         """Restores only these variables in place."""
-        for match in matches:
-            (value,) = stored_values(prefix, [match])
+        for match, value in zip(matches, each_stored_value(prefix, matches), strict=True):
             raw_variable(match.variable).assign(value)
 
 

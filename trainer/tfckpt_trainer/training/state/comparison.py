@@ -296,7 +296,19 @@ def stored_values(prefix: Path, matches: Sequence[VariableMatch]) -> list[tf.Ten
     """
     if not matches:
         return []
-    with opened_checkpoint(prefix) as opened, tf.device(HOST):
+    with opened_checkpoint(prefix) as opened:
+        return _read(opened, matches)
+
+
+def each_stored_value(prefix: Path, matches: Iterable[VariableMatch]) -> Iterator[tf.Tensor]:
+    """Reads the tensors of variables as `stored_values` does, one after another."""
+    with opened_checkpoint(prefix) as opened:
+        for match in matches:
+            yield from _read(opened, [match])
+
+
+def _read(opened: Path, matches: Sequence[VariableMatch]) -> list[tf.Tensor]:
+    with tf.device(HOST):
         values: list[tf.Tensor] = tf.raw_ops.RestoreV2(
             prefix=str(opened),
             tensor_names=[match.key for match in matches],
