@@ -146,10 +146,11 @@ def _two_prefixes(observed: Observation) -> Iterator[Diagnostic]:
             first.setdefault(parsed.prefix, checkpoint.name)
     if len(first) > 1:
         message = (
-            f"{join_names(list(first.values()))} have {len(first)} prefixes and share one state "
-            "file. A manager that starts here takes over the checkpoints that the other one "
-            "listed, and deletes them in time. At the next start, let one of them save to another "
-            "directory, and copy its newest checkpoint there first. Leave the files that are here."
+            f"{join_names(list(first.values()))} have {len(first)} prefixes. Managers that share "
+            "one state file (`checkpoint`) take over the checkpoints of each other when they "
+            "start here, and delete them in time. At the next start, let one of them save to "
+            "another directory, and copy its newest checkpoint there first. Leave the files that "
+            "are here."
         )
         yield Diagnostic("two-prefixes", "warning", next(iter(first.values())), message)
 
