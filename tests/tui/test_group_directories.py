@@ -24,6 +24,7 @@ from accounts import ALICE, BOB, GROUP, acting_as, share
 from command_running import Tool
 from requirements import needs
 from tfckpt_trainer.catalog.directory.trash import list_trash
+from tfckpt_trainer.catalog.retention.prune import settle_interrupted_prunes
 from tfckpt_trainer.errors import NotWritableError, RefusedError, describe_error
 from tfckpt_trainer.launch.processes.lock import is_lock_held, take_lock
 from tfckpt_trainer.machine.permissions import access_advice
@@ -31,7 +32,7 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.event import EventKind
-from tfckpt_trainer.rundir.records.trash import TrashManifest, TrashPhase
+from tfckpt_trainer.rundir.records.trash import TrashManifest, TrashOrder, TrashPhase
 from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_trainer.rundir.storage.files import (
     PrivateDirectory,
@@ -527,3 +528,60 @@ def test_a_closed_run_directory_is_opened_by_the_command_of_a_prune(shared: Path
     subprocess.run(command, shell=True, check=True, user=ALICE, extra_groups=[GROUP])
     with acting_as(BOB):
         prune_one()
+
+
+def put_in_trash(made: RunFactory, phase: TrashPhase, **changes: object) -> Path:
+    """Puts a directory into the trash that another user alone may change; returns it."""
+    with acting_as(ALICE):
+        done = prune.prune(made.run, ["ckpt-100"], through=FrontEnd.COMMAND_LINE)
+        own = made.run.trash / done.trash
+        forged = replace(
+            load(own / "manifest.json", TrashManifest),
+            id="20301130T200000-0000aa", phase=phase, **changes,
+        )  # fmt: skip
+        prune.undo(made.run, done.trash, through=FrontEnd.COMMAND_LINE)
+    place = made.run.trash / forged.id
+    with acting_as(BOB):
+        place.mkdir()
+        store(place / "manifest.json", forged)
+        for name in forged.checkpoints[0].files:
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / name).write_bytes(b"")
+        for directory in (place, *filter(Path.is_dir, place.rglob("*"))):
+            directory.chmod(0o755)
+    return place
+
+
+@pytest.mark.parametrize("phase", TrashPhase)
+def test_what_a_colleague_closed_in_the_trash_keeps_nobody_from_pruning(
+    tool: Tool, shared: Path, phase: TrashPhase
+) -> None:
+    made = two_branches(shared, time.time() - 3600)
+    shutil.chown(made.run.control, ALICE, GROUP)
+    for place in made.run.control.rglob("*"):
+        shutil.chown(place, ALICE, GROUP)
+    with acting_as(ALICE):
+        own = prune.prune(made.run, ["ckpt-300"], through=FrontEnd.COMMAND_LINE).trash
+    place = put_in_trash(made, phase, sequence=1 << 39)
+    with acting_as(ALICE):
+        refused = tool("undo", shared)
+        assert f"tfckpt-tui undo {shared} --trash {own}" in refused.words
+        warnings: list[str] = []
+        assert settle_interrupted_prunes(made.run, warnings.append) == []
+        assert bool(warnings) == (phase is not TrashPhase.TRASHED)
+        assert all(f"{place}/" in warning for warning in warnings)
+        pruned = tool("prune", shared, "ckpt-200", "--yes")
+        assert pruned.code == 0, pruned.words
+        assert tool("undo", shared).data == "Brought back ckpt-200.\n"
+        assert tool("undo", shared, "--trash", own).data == "Brought back ckpt-300.\n"
+        shown = tool("trash", shared, "--json").json["trash"]
+    (by,) = (one["by"] for one in shown)
+    assert by.endswith(f" (file of user {BOB})")
+
+
+def test_the_order_of_prunes_cannot_be_exhausted(tool: Tool, shared: Path) -> None:
+    made = two_branches(shared, time.time() - 3600)
+    put_in_trash(made, TrashPhase.TRASHED, sequence=2**63)
+    store(made.run.trash_order, TrashOrder(sequence=2**63))
+    assert tool("prune", shared, "ckpt-200", "--yes").code == 0
+    assert tool("undo", shared).data == "Brought back ckpt-200.\n"

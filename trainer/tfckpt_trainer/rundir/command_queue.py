@@ -20,7 +20,6 @@ from typing import Any
 import msgspec
 
 from tfckpt_trainer.errors import DamagedFileError, NewerFileError, UsageError
-from tfckpt_trainer.machine.permissions import name_of
 from tfckpt_trainer.rundir.heartbeats.clock import TOLERANCE_SECONDS, file_system_ahead
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.heartbeats.status_files import load_status, store_status
@@ -43,7 +42,7 @@ from tfckpt_trainer.rundir.storage.documents import (
 from tfckpt_trainer.rundir.storage.files import delete_file, list_directory, make_directory, rename
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.storage.identity import Identity, identity_in
-from tfckpt_trainer.rundir.storage.owners import user_name
+from tfckpt_trainer.rundir.storage.owners import signed_by
 from tfckpt_trainer.words.counts import count
 
 DEFAULT_LIFETIME = 60.0
@@ -71,9 +70,6 @@ _EXPECTED = (
 
 LARGEST_REFUSED = 10_000
 """Bytes of invalid arguments that are kept in the answer."""
-
-LONGEST_CLAIM = 500
-"""Characters of who asks, if another user wrote the file."""
 
 KEPT_OUTCOMES = 500
 """Number of finished commands that are kept in `done/`."""
@@ -303,12 +299,10 @@ class CommandQueue:
 
     def _signed(self, command: Command) -> Command:
         """Adds who wrote the file of a command, if that is not the user who asks by its words."""
-        user, at_host, _ = command.requested_by.partition("@")
         with suppress(OSError):
             owner = os.lstat(self._run.inbox / f"{command.id}.json").st_uid
-            if at_host and user not in {name_of(owner), f"user {owner}"}:
-                by = f"{command.requested_by[:LONGEST_CLAIM]} (file of {user_name(owner)})"
-                return msgspec.structs.replace(command, requested_by=by)
+            by = signed_by(command.requested_by, owner)
+            return msgspec.structs.replace(command, requested_by=by)
         return command
 
     @property

@@ -18,6 +18,7 @@ from tfckpt_trainer.bundle.links import Link, stat_inside
 from tfckpt_trainer.catalog.directory.listing import DirectoryListing, FileFact, is_doubtful
 from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY, look_into_temporary
 from tfckpt_trainer.rundir.storage.identity import Identity, identity_in
+from tfckpt_trainer.rundir.storage.trees import walk
 
 _INDEX, _META = ".index", ".meta"
 _ONLY_DATA = ".data-00000-of-00001"
@@ -442,7 +443,7 @@ def size_of_directory(
         size_of: Returns the bytes that count of a file.
     """
     size = 0
-    for place, _, names in os.walk(directory):
+    for place, names in walk(directory):
         for name in names:
             with suppress(OSError):
                 size += size_of(os.lstat(os.path.join(place, name)))

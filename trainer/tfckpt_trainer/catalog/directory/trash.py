@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from tfckpt_trainer.catalog.directory.other_formats import format_of
 from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
 from tfckpt_trainer.errors import (
@@ -27,12 +29,16 @@ from tfckpt_trainer.rundir.storage.documents import load, load_if_exists, store
 from tfckpt_trainer.rundir.storage.files import list_directory, make_directory
 from tfckpt_trainer.rundir.storage.identity import Identity, identity_in
 from tfckpt_trainer.rundir.storage.locks import locked
+from tfckpt_trainer.rundir.storage.owners import signed_by
+from tfckpt_trainer.rundir.storage.trees import walk
 from tfckpt_trainer.words.advice import Advice, command_or_key
 
 MANIFEST = "manifest.json"
 RETENTION = "retention"
 """Value of `TrashManifest.by` for a trainer that pruned by its own rules."""
 LOCK_SECONDS = 10.0
+MOST_PRUNES = 1 << 40
+"""In a run. A greater sequence number is not one that this library gave."""
 
 
 EMPTIED = ".emptied"
@@ -218,7 +224,8 @@ def next_sequence(run: RunDirectory) -> int:
     highest = max((manifest.sequence for manifest in list_trash(run)), default=0)
     with suppress(DamagedFileError):
         noted = load_if_exists(run.trash_order, TrashOrder)
-        highest = max(highest, noted.sequence if noted is not None else 0)
+        if noted is not None and noted.sequence <= MOST_PRUNES:
+            highest = max(highest, noted.sequence)
     # Not flushed: after a power loss, the manifests still have their order.
     store(run.trash_order, TrashOrder(sequence=highest + 1), durable=False)
     return highest + 1
@@ -240,7 +247,7 @@ def _holds_files(directory: Path) -> bool:
     """Whether a directory without a manifest has files that no killed prune or undo left."""
     return any(
         place != str(directory) or not is_temporary_manifest(name)
-        for place, _, names in os.walk(directory)
+        for place, names in walk(directory)
         for name in names
     )
 
@@ -256,7 +263,17 @@ def read_manifest(directory: Path) -> tuple[TrashManifest | None, str]:
     if manifest.id != directory.name.removesuffix(EMPTIED):
         return None, _damage(directory, "its manifest is of another prune")
     problem = next(filter(None, map(_problem_of, manifest.checkpoints)), "")
-    return (None, _damage(directory, problem)) if problem else (manifest, "")
+    if manifest.sequence > MOST_PRUNES:
+        problem = f"its manifest is the {manifest.sequence:,}th of the run"
+    return (None, _damage(directory, problem)) if problem else (_signed(directory, manifest), "")
+
+
+def _signed(directory: Path, manifest: TrashManifest) -> TrashManifest:
+    """Adds whose file a manifest is, if that is not the user who pruned by its words."""
+    with suppress(OSError):
+        owner = os.lstat(directory / MANIFEST).st_uid
+        return replace(manifest, by=signed_by(manifest.by, owner))
+    return manifest
 
 
 def _damage(directory: Path, why: str) -> str:

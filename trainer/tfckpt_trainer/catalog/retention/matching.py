@@ -27,6 +27,7 @@ from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint
 from tfckpt_trainer.rundir.storage.documents import load
 from tfckpt_trainer.rundir.storage.files import open_plain
 from tfckpt_trainer.rundir.storage.identity import Identity
+from tfckpt_trainer.rundir.storage.trees import walk
 
 SMALL_FILE = 1 << 20
 """Bytes of the largest file whose checksum a prune computes."""
@@ -205,7 +206,7 @@ def checksum_of_file(path: Path) -> int:
 def checksum_of_names(directory: Path) -> int:
     """Returns the CRC32C of the names and sizes of all files in a directory."""
     lines = []
-    for place, _, names in os.walk(directory):
+    for place, names in walk(directory):
         for name in names:
             path = Path(place, name)
             lines.append(f"{path.relative_to(directory)} {os.lstat(path).st_size}")

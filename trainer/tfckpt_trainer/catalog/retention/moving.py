@@ -22,6 +22,7 @@ from tfckpt_trainer.rundir.storage.files import (
     move,
     sync_directory,
 )
+from tfckpt_trainer.rundir.storage.trees import walk
 
 _INDEX = ".index"
 
@@ -119,7 +120,7 @@ def bring_back(
 
 def remove_empty(directory: Path) -> None:
     """Removes a directory and its subdirectories, as far as they are empty."""
-    for path, _, _ in os.walk(directory, topdown=False):
+    for path, _ in reversed(list(walk(directory))):
         if not delete_if_empty(Path(path)):
             # It has files that no prune moved there.
             return

@@ -83,8 +83,14 @@ from tfckpt_trainer.rundir.records.trash import (
     TrashPhase,
 )
 from tfckpt_trainer.rundir.storage.documents import store
-from tfckpt_trainer.rundir.storage.files import delete_file, make_directory, sync_directory
+from tfckpt_trainer.rundir.storage.files import (
+    delete_file,
+    facts_of,
+    make_directory,
+    sync_directory,
+)
 from tfckpt_trainer.rundir.storage.identity import Identity, identity_of
+from tfckpt_trainer.rundir.storage.owners import is_own_there
 from tfckpt_trainer.words.advice import Advice, command_or_key
 from tfckpt_trainer.words.counts import few_of
 
@@ -146,7 +152,7 @@ def move_to_trash(
     """
 
     def act() -> TrashManifest:
-        with _ready_trash(run, timeout):
+        with _ready_trash(run, on_warning, timeout):
             catalog, checkpoints = scan_for_prune(run, names, in_use, now)
             catalog.refuse_newer()
             chosen = require_prunable(checkpoints, names, in_use)
@@ -185,7 +191,7 @@ def move_files_to_trash(
     """
 
     def act() -> TrashManifest:
-        with _ready_trash(run):
+        with _ready_trash(run, on_warning):
             chosen = require_prunable_files(run.root, names, now)
             checksums = Checksums()
             trashed = [_trashed_file(run, file, checksums) for file in chosen]
@@ -235,13 +241,15 @@ def _left_in_trash(run: RunDirectory) -> list[str]:
 
 
 @contextmanager
-def _ready_trash(run: RunDirectory, timeout: float | None = None) -> Iterator[None]:
+def _ready_trash(
+    run: RunDirectory, on_warning: OnWarning, timeout: float | None = None
+) -> Iterator[None]:
     """Holds the lock of the trash, where files can be moved and no prune is interrupted."""
     run.require_changeable()
     make_directory(run.control, durable=True)
     make_directory(run.trash, durable=True)
     with locked_trash(run, timeout):
-        _settle_interrupted(run)
+        _settle_interrupted(run, on_warning)
         _refuse_another_device(run)
         yield
 
@@ -283,7 +291,7 @@ def undo(
             manifest = find_in_trash(run, identifier)
             with _naming_others(run, manifest, wanted=identifier):
                 _check_can_return(run, manifest)
-            return _undo(run, manifest, update_state_file, on_warning)
+                return _undo(run, manifest, update_state_file, on_warning)
 
     with replace_advice(advice_for_undo(run)), _telling_what_moved(run):
         return retry_with_reserve(run, act)
@@ -313,13 +321,13 @@ def _naming_others(
     """Has the refusal of a prune that nobody named say how another one comes back."""
     try:
         yield
-    except RefusedError as error:
+    except (RefusedError, PermissionError) as error:
         others = [other for other in list_trash(run) if other.id != manifest.id]
         if wanted is not None or not others:
             raise
         undo = command_or_key("trash", "undo", run.root, "--trash", others[0].id)
         advice = Advice.of("Bring back the prune before it with {undo}.", undo=undo)
-        raise RefusedError(str(error), advice) from error
+        raise RefusedError(f"{describe_error(error).rstrip('.')}.", advice) from error
 
 
 def _is_undo_of(manifest: TrashManifest, identifier: str | None) -> bool:
@@ -331,11 +339,17 @@ def _check_can_return(run: RunDirectory, manifest: TrashManifest) -> None:
         check_can_return(run, run.trash / manifest.id, trashed)
 
 
-def settle_interrupted_prunes(run: RunDirectory) -> list[TrashManifest]:
+def settle_interrupted_prunes(
+    run: RunDirectory, on_warning: OnWarning = _ignore
+) -> list[TrashManifest]:
     """Brings back what each interrupted prune and undo had moved.
 
     A prune that had moved all its files is done. The plan of a later prune knows nothing of one
     that was interrupted, so nothing more is moved for that.
+
+    Args:
+        run: The run directory.
+        on_warning: Called with a sentence about what stays as it is.
 
     Returns:
         Those that changed something, each with the checkpoints that are in another place now.
@@ -349,15 +363,40 @@ def settle_interrupted_prunes(run: RunDirectory) -> list[TrashManifest]:
 
     def act() -> list[TrashManifest]:
         with locked_trash(run):
-            return _settle_interrupted(run)
+            return _settle_interrupted(run, on_warning)
 
     return retry_with_reserve(run, act)
 
 
-def _settle_interrupted(run: RunDirectory, on_warning: OnWarning = _ignore) -> list[TrashManifest]:
+def _settle_interrupted(run: RunDirectory, on_warning: OnWarning) -> list[TrashManifest]:
     interrupted = [m for m in list_trash(run) if m.phase is not TrashPhase.TRASHED]
-    settled = [_settle(run, manifest, on_warning) for manifest in interrupted]
+    settled = [_settle_or_leave(run, manifest, on_warning) for manifest in interrupted]
     return [manifest for manifest in settled if manifest.checkpoints]
+
+
+def _settle_or_leave(
+    run: RunDirectory, manifest: TrashManifest, on_warning: OnWarning
+) -> TrashManifest:
+    """Settles a prune or undo; leaves one that another user made so that this user cannot.
+
+    Otherwise whoever may write to the trash could keep a run from pruning, and from starting.
+    """
+    try:
+        return _settle(run, manifest, on_warning)
+    except (OSError, RefusedError) as error:
+        may_be_others = isinstance(error, PermissionError) or _is_of_others(run, manifest)
+        if is_full(error) or not may_be_others:
+            raise
+        why = describe_error(error).rstrip(".")
+        on_warning(f"A prune or undo was interrupted, and stays as it is: {why}.")
+        return replace(manifest, checkpoints=[])
+
+
+def _is_of_others(run: RunDirectory, manifest: TrashManifest) -> bool:
+    """Whether another user made the directory of a prune, or its manifest."""
+    place, user = run.trash / manifest.id, os.geteuid()
+    found = filter(None, map(facts_of, (place, place / MANIFEST)))
+    return not all(is_own_there(run.trash, facts.st_uid, user) for facts in found)
 
 
 def _settle(run: RunDirectory, manifest: TrashManifest, on_warning: OnWarning) -> TrashManifest:

@@ -41,6 +41,7 @@ from tfckpt_trainer.rundir.heartbeats.clock import file_time
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.storage.identity import Identity
+from tfckpt_trainer.rundir.storage.trees import walk
 from tfckpt_trainer.words.advice import Advice
 
 SETTLED_SECONDS = 5.0
@@ -298,9 +299,7 @@ def _arriving_copies(place: Path) -> list[ArrivingCopy]:
         if place.is_symlink():
             return []
         for name in sorted(os.listdir(place)):
-            paths = [
-                os.path.join(top, file) for top, _, files in os.walk(place / name) for file in files
-            ]
+            paths = [os.path.join(top, file) for top, files in walk(place / name) for file in files]
             facts = [os.lstat(path) for path in (os.fspath(place / name), *paths)]
             size, changed_at = sum(f.st_size for f in facts[1:]), max(f.st_mtime for f in facts)
             path = os.fspath(place / name)

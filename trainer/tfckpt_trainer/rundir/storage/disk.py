@@ -14,6 +14,7 @@ from typing import Protocol
 
 from tfckpt_trainer.machine.permissions import is_closed
 from tfckpt_trainer.rundir.storage.parent_directory import ParentDirectory, open_below
+from tfckpt_trainer.rundir.storage.trees import remove_tree
 
 
 class Disk(Protocol):
@@ -114,12 +115,9 @@ class LocalDisk:
 
     def remove_tree(self, directory: Path) -> None:
         """Removes a directory with all that is in it."""
-        # Imported here: with it come modules for compression, which readers do not need.
-        import shutil
-
         with ParentDirectory(directory) as parent:
             try:
-                shutil.rmtree(parent.name, dir_fd=parent.descriptor)
+                remove_tree(parent.descriptor, os.fspath(parent.name))
             except OSError as error:
                 # Of a file in it, the error has the last name alone.
                 error.filename = str(directory)

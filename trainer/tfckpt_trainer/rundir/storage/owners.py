@@ -15,6 +15,9 @@ _TAKE = (
     "Read it. If it says what you want, make it yours: "
     "`install -m 600 {file} {copy} && mv {copy} {file}`."
 )
+_FILE_OF = " (file of "
+LONGEST_CLAIM = 500
+"""Characters of it that are kept beside the owner of the file."""
 _CLOSE = "Read it, and run `chmod go-w {file}`."
 
 
@@ -53,6 +56,20 @@ def user_name(user: int) -> str:
     """Returns the name of a user with the ID, or the ID alone."""
     name = name_of(user)
     return f"{name} (user {user})" if name else f"user {user}"
+
+
+def signed_by(claim: str, owner: int) -> str:
+    """Returns who did something by the words of a file, and whose file it is if not that user's.
+
+    Args:
+        claim: The words, as `USER@HOST` or `USER@HOST, THROUGH`; others name no user.
+        owner: The ID of the user whose file it is.
+    """
+    said = claim.partition(_FILE_OF)[0]
+    user, at_host, _ = said.partition("@")
+    if not at_host or user in {name_of(owner), f"user {owner}"}:
+        return said
+    return f"{said[:LONGEST_CLAIM]}{_FILE_OF}{user_name(owner)})"
 
 
 def user_id(name: str, unknown: int) -> int:

@@ -442,8 +442,8 @@ def settle_interrupted(run: RunDirectory) -> list[str]:
 
 def _settle(run: RunDirectory) -> list[str]:
     """Settles what was interrupted, and tells of it: nobody else does."""
-    told = []
-    for manifest in settle_interrupted_prunes(run):
+    told: list[str] = []
+    for manifest in settle_interrupted_prunes(run, told.append):
         kind, message, details = event_of_settled(manifest)
         note_event(run, kind, message, details=details)
         told.append(message)

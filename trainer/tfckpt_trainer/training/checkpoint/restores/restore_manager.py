@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from tfckpt_trainer.catalog.commit.saves import point_state_file_at
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
@@ -388,9 +389,10 @@ class RestoreManager:
 
     def _plan_start(self) -> _StartPlan:
         """Cleans up after an earlier process, and lists the checkpoints to try; chief only."""
-        for manifest in settle_interrupted_prunes(self._run):
+        log = self._telemetry.event_log
+        for manifest in settle_interrupted_prunes(self._run, partial(log.note, EventKind.NOTE)):
             kind, message, details = event_of_settled(manifest)
-            self._telemetry.event_log.note(kind, message, details=details)
+            log.note(kind, message, details=details)
         with suppress(OSError):
             delete_checkpoint_of_check(self._run.check_directory)
         self._saves.finish_interrupted()
