@@ -16,6 +16,8 @@ from steered import SteeredRun
 from this_process import until_taken
 from training_cluster import Cluster
 
+from accounts import BOB, GROUP
+from requirements import needs
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
@@ -335,3 +337,23 @@ def test_no_file_in_the_run_directory_ends_training(steered, content):
     replace_by(Path.touch, steered.run.event_log)
     steered.progress()
     assert [process.poll() for process in steered.cluster.processes] == [None] * len(pids)
+
+
+@needs("root")
+def test_what_a_stranger_leaves_keeps_no_run_from_its_first_start(make_run, tmp_path):
+    root = tmp_path / "run"
+    root.mkdir()
+    (root / "ckpt-260.index").symlink_to("/nowhere")
+    (root / "ckpt-340.data-00000-of-00001").write_bytes(b"")
+    for path in root.iterdir():
+        os.chown(path, BOB, GROUP, follow_symlinks=False)
+    (root / "ckpt-400.data-00000-of-00001").write_bytes(b"")
+    with pytest.raises(RefusedError, match="ckpt-400") as refused:
+        list(make_run(total_steps=2))
+    assert "ckpt-260" not in str(refused.value)
+    (root / "ckpt-400.data-00000-of-00001").unlink()
+    assert len(list(make_run(total_steps=2))) == 2
+    messages = [entry.message for entry in read_entries(RunDirectory(root))]
+    for name in ("ckpt-260", "ckpt-340"):
+        words = f"{name} was passed over: it is no checkpoint, and another user put it there."
+        assert words in messages

@@ -9,17 +9,20 @@ Their names prove nothing. The index of a part does, which TensorFlow writes aft
 
 from __future__ import annotations
 
+import os
 from enum import Enum, auto
 from pathlib import Path
 
 from tfckpt_trainer.bundle.index import IndexReader, index_path, shard_path
 from tfckpt_trainer.bundle.recognition import IndexKind, is_meta_graph, recognize_index
-from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles
-from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
+from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles, owner_of
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.directory.save_directories import parts_directory
 from tfckpt_trainer.catalog.scan.states import CheckpointEvidence, StateVerdict
 from tfckpt_trainer.errors import BundleError, DamagedFileError
 from tfckpt_trainer.rundir.records.checkpoint import VerificationRecord
+from tfckpt_trainer.rundir.storage.files import list_directory
+from tfckpt_trainer.rundir.storage.owners import is_own_there
 
 
 class Ownership(Enum):
@@ -68,6 +71,15 @@ def ownership_of(root: Path, evidence: CheckpointEvidence, verdict: StateVerdict
         or evidence.listed
     )
     return Ownership.LIKELY if is_likely else Ownership.NONE
+
+
+def is_left_by_others(root: Path, checkpoint: Checkpoint) -> bool:
+    """Whether nothing shows that it is a checkpoint, and other users put all of its files there."""
+    if checkpoint.is_proven:
+        return False
+    entries = (entry for entry in list_directory(root) if owner_of(entry.name) == checkpoint.name)
+    owners = {entry.stat(follow_symlinks=False).st_uid for entry in entries}
+    return bool(owners) and not any(is_own_there(root, one, os.geteuid()) for one in owners)
 
 
 def _was_verified(root: Path, files: CheckpointFiles, stored: VerificationRecord) -> bool:

@@ -17,6 +17,7 @@ from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.retention.prune import event_of_settled, settle_interrupted_prunes
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.lineage import BranchStep, plan_restore
+from tfckpt_trainer.catalog.scan.ownership import is_left_by_others
 from tfckpt_trainer.catalog.verification.damaged_documents import damage_at_start
 from tfckpt_trainer.catalog.verification.verify_checkpoint import record_damage
 from tfckpt_trainer.errors import RefusedError
@@ -402,7 +403,11 @@ class RestoreManager:
         catalog = Catalog(self._run)
         head = read_head(self._run)
         candidates = in_order_of_use(catalog.scan(time.time()), head)
-        checkpoints = [c for c in candidates if c.step is not None]
+        strays = [c.name for c in candidates if is_left_by_others(self._run.root, c)]
+        for name in strays:
+            words = f"{name} was passed over: it is no checkpoint, and another user put it there."
+            log.note(EventKind.NOTE, words)
+        checkpoints = [c for c in candidates if c.step is not None and c.name not in strays]
         resumed = resume_point(self._run)
         first = resumed.checkpoint if resumed else None
         checkpoints.sort(key=lambda c: c.name != first)
