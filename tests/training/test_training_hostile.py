@@ -7,24 +7,29 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from unittest import mock
+from uuid import uuid4
 
 import pytest
 from steered import SteeredRun
 from this_process import until_taken
 from training_cluster import Cluster
 
-from accounts import BOB, GROUP
+from accounts import ALICE, BOB, GROUP, acting_as, share
 from requirements import needs
+from tfckpt_trainer import Policy
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.status_files import load_status
 from tfckpt_trainer.rundir.paths import RunDirectory, checkpoint_name
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.storage.documents import load
 from waiting import wait_until
 from weekly import weekly
 
@@ -357,3 +362,65 @@ def test_what_a_stranger_leaves_keeps_no_run_from_its_first_start(make_run, tmp_
     for name in ("ckpt-260", "ckpt-340"):
         words = f"{name} was passed over: it is no checkpoint, and another user put it there."
         assert words in messages
+
+
+def closed_directory(path: Path) -> None:
+    path.mkdir(mode=0o700)
+    (path / "of others").write_bytes(b"")
+
+
+def closed_file(path: Path) -> None:
+    path.touch(mode=0o600)
+
+
+def put_in_place(run: RunDirectory, places: Iterable[Path], make: Callable[[Path], object]) -> None:
+    """Has Bob put something in the place of directories and files of the run."""
+    os.seteuid(0)
+    for place in places:
+        new = place.with_name(f"{place.name}.new")
+        make(new)
+        os.chown(new, BOB, GROUP)
+        # Training may create a directory again at once.
+        wait_until(lambda old=place, new=new: _has_replaced(old, new), 10, f"another {place}")
+    os.seteuid(ALICE)
+
+
+def _has_replaced(old: Path, new: Path) -> bool:
+    with suppress(OSError):
+        old.rename(f"{old}.old-{uuid4().hex}")
+    with suppress(OSError):
+        new.rename(old)
+    return not new.exists()
+
+
+@needs("root")
+@pytest.mark.parametrize("make", [closed_directory, closed_file])
+@pytest.mark.parametrize("places", ["all below", "the directory itself"])
+def test_what_a_colleague_closes_while_a_run_trains_costs_no_save_and_no_restart(
+    make_run, open_place, tmp_path, places, make
+):
+    # Imports what training needs: modules may lie in a directory that only root can read.
+    list(make_run(save_every_steps=1, total_steps=2, retention=Policy(keep_last=1)))
+    run = RunDirectory(share(open_place))
+    obstacles = [run.control]
+    if places == "all below":
+        # The states of workers belong to the checkpoints: no start is right without them.
+        kept = {run.worker_states_directory}
+        obstacles = [
+            one for one in run.directories if one.parent == run.control and one not in kept
+        ]
+        obstacles += [run.run_file, run.state_file]
+    with acting_as(ALICE, 0o002):
+        training = make_run(run.root, save_every_steps=1, total_steps=4)
+        for _ in training:
+            if training.step == 2:
+                put_in_place(run, obstacles, make)
+        assert sorted(path.name for path in run.root.glob("*.index"))[-1] == "ckpt-4.index"
+        assert load(run.record("ckpt-4"), CheckpointRecord).step == 4
+        messages = [entry.message for entry in read_entries(run)]
+        assert [m for m in messages if "closed to this user. It is" in m or "not a directory" in m]
+        put_in_place(run, obstacles if places == "all below" else (), make)
+        assert run.move_others_aside(has_trained=True) or places != "all below"
+        assert len(list(make_run(run.root, save_every_steps=1, total_steps=6))) == 2
+        # What was there is kept.
+        assert len(list(run.root.rglob("*.damaged-*"))) >= len(obstacles)

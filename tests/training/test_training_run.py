@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import re
@@ -13,6 +14,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -33,6 +35,7 @@ from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo, ScriptCommand
 from tfckpt_trainer.rundir.records.trash import TrashPhase
 from tfckpt_trainer.rundir.records.worker import Ending
+from tfckpt_trainer.rundir.storage.disk import LocalDisk, using
 from tfckpt_trainer.rundir.storage.documents import load, remove, store
 from tfckpt_trainer.words.counts import size
 from waiting import wait_until
@@ -294,10 +297,17 @@ def test_a_last_save_that_goes_elsewhere_collects_the_values_of_the_script_once(
     training = make_run(total_steps=1, saving=SaveOptions(fallback_directory=tmp_path / "other"))
     calls = []
     training.before_save(lambda: calls.append(training.step))
-    for _ in training:
-        saving = RunDirectory(training.directory).saving_directory
-        saving.rmdir()
-        saving.write_text("no directory")
+    saving = RunDirectory(training.directory).saving_directory
+
+    class FailingDisk(LocalDisk):
+        def rename(self, source: Path, target: Path) -> None:
+            if target.parent == saving:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(target))
+            super().rename(source, target)
+
+    with using(FailingDisk()):
+        for _ in training:
+            pass
     assert calls == [1]
     assert list((tmp_path / "other").rglob("ckpt-1.index"))
 

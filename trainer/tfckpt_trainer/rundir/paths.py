@@ -18,6 +18,7 @@ from tfckpt_trainer.machine.permissions import CONTROL
 from tfckpt_trainer.machine.user_directories import cache_key
 from tfckpt_trainer.rundir.storage.documents import copy_of, find_newer
 from tfckpt_trainer.rundir.storage.files import facts_of, list_directory, make_directory, move_aside
+from tfckpt_trainer.rundir.storage.owners import is_own_there, user_name
 from tfckpt_trainer.rundir.storage.parent_directory import link_words
 
 EXPORTS = "exports"
@@ -456,19 +457,39 @@ class RunDirectory(msgspec.Struct, frozen=True, dict=True):
         if newer:
             raise RefusedError(f"{newer[0]} Nothing was changed.")
 
-    def move_others_aside(self) -> list[str]:
+    def move_others_aside(self, *, has_trained: bool = False) -> list[str]:
         """Renames links and files that lie where directories belong; returns what it did.
 
-        For a run that has to go on. Only one process may call it, and the trainer must not run.
+        For a run that has to go on. Only one process may call it: a supervisor while no trainer
+        runs, or the trainer.
+
+        Args:
+            has_trained: Whether the run was open to this user before. Then it renames also what
+                another user put there since, and closed to this one.
 
         Raises:
             OSError: One cannot be renamed.
         """
         return [
-            f"{directory} is not a directory. It is {move_aside(directory)} now."
-            for directory in (self.control, *self.directories)
-            if directory.is_symlink() or (directory.exists() and not directory.is_dir())
+            f"{path} {problem}. It is {move_aside(path)} now."
+            for path in (self.control, *self.directories, self.run_file, self.state_file)
+            if (problem := self._obstacle(path, has_trained=has_trained))
         ]
+
+    def _obstacle(self, path: Path, *, has_trained: bool) -> str:
+        """Returns why what lies at a path keeps the run from going on; empty if it does not."""
+        is_file = path in (self.run_file, self.state_file)
+        facts = facts_of(path)
+        if facts is None:
+            return ""
+        if not is_file and not stat.S_ISDIR(facts.st_mode):
+            return "is not a directory"
+        needed = os.R_OK if is_file else os.R_OK | os.W_OK | os.X_OK
+        if not has_trained or os.access(path, needed, effective_ids=True):
+            return ""
+        # A network disk may refuse for a moment what is this user's own.
+        is_own = is_own_there(path.parent, facts.st_uid, os.geteuid())
+        return "" if is_own else f"of {user_name(facts.st_uid)} is closed to this user"
 
     def create(self) -> None:
         """Creates missing directories and flushes them to disk.

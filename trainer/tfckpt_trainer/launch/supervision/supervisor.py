@@ -239,7 +239,7 @@ class Supervisor:
         placement = self._starter.place()
         members = placement.tasks
         # Whatever was put there since the launch must not end the run.
-        for moved in self._run.move_others_aside():
+        for moved in self._run.move_others_aside(has_trained=self._report.attempt > 0):
             self._report.note(EventKind.NOTE, moved)
         self._run.create()
         update_run_info(self._run, cluster=placement.cluster, worker_count=len(members))

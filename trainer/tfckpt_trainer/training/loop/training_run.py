@@ -539,7 +539,8 @@ class TrainingRun:
             between.total_steps = between.total_steps or total_steps
             self._state.opened()
             between.guards.open()
-            finish = self._restores.restore_newest(partial=self._options.partial)
+            with explain_disk_errors(self._run):
+                finish = self._restores.restore_newest(partial=self._options.partial)
             between.opened()
             reason = self._finished.opened(finish, between.total_steps)
             if reason:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -174,6 +175,7 @@ class Saver:
 
     def _begin_on_chief(self, record: CheckpointRecord, found: FoundState) -> SaveOutcome | None:
         try:
+            self._make_way()
             # A save that failed on a full disk may have left files that block this one.
             self.finish_interrupted()
             ended = self._check(record, found)
@@ -182,6 +184,16 @@ class Saver:
         except Exception as error:
             return outcome_without([SaveVote.against(0, error)])
         return ended
+
+    def _make_way(self) -> None:
+        """Renames what others put in place of the directories of the run while it trained."""
+        # What cannot be renamed may not be in the way of this save.
+        with suppress(OSError):
+            for moved in self._run.move_others_aside(has_trained=True):
+                self._event_log.note(EventKind.NOTE, moved)
+                self._run.create()
+                if self._info is not None and not self._run.run_file.exists():
+                    store(self._run.run_file, self._info)
 
     def _keep_directory(self) -> None:
         """Creates the run directory anew, with its description, if it was moved or deleted."""
