@@ -95,7 +95,10 @@ def _in_child(call: int, action: Callable[[], object], fault: Callable[[int], ob
 def _is_below_run(file: object) -> bool:
     """Whether a file is in the run directory; below `.tfckpt` it is named in an open directory."""
     # A number is a file that was opened before.
-    return not isinstance(file, int) and ("/run/" in str(file) or not os.path.isabs(str(file)))
+    if isinstance(file, int):
+        return False
+    path = os.path.realpath(str(file)) if str(file).startswith("/proc/") else str(file)
+    return "/run/" in path or not os.path.isabs(path)
 
 
 def _run(call: int, action: Callable[[], object], fault: Callable[[int], object]) -> None:

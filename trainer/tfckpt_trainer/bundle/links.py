@@ -4,7 +4,8 @@ Links are followed for reading, never for a change.
 
 Links are untrusted input. One that leads out of its directory is followed only by a relative path,
 as in the caches of model hubs (`ckpt-1.index -> ../../blobs/…`): an absolute one may lead to a disk
-that does not answer, and would hold up the process that looks.
+that does not answer, and would hold up the process that looks. One of another user may lead to what
+only this user can read, so it is not followed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import msgspec
 
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.storage.files import open_descriptor, open_plain, read_to_end
+from tfckpt_trainer.rundir.storage.own_links import is_followed, open_named_descriptor
 
 MOST_STEPS = 40
 """The longest chain of links that is followed; Linux has the same limit."""
@@ -55,7 +57,7 @@ class LinkEnd(StrEnum):
     ELSEWHERE = "elsewhere"
     """A regular file in another directory, by relative paths."""
     OUTSIDE = "outside"
-    """Another directory, by an absolute path or at no file."""
+    """Another directory, by an absolute path, by a link of another user, or at no file."""
     LOOP = "loop"
     NOT_A_FILE = "not-a-file"
     """A directory, pipe or device in the same directory."""
@@ -173,7 +175,10 @@ def _open_inside(path: Path | str) -> tuple[int, int]:
     except DamagedFileError:
         if not os.path.islink(path):
             raise
-        descriptor, facts = open_descriptor(_target_of(Path(path)))
+        target = _target_of(Path(path))
+        # From the link on, so that each of them is looked at again while it is followed.
+        is_inside = target.parent == Path(path).parent
+        descriptor, facts = open_descriptor(target) if is_inside else open_named_descriptor(path)
     return descriptor, facts.st_size
 
 
@@ -242,9 +247,10 @@ def _end_of(directory: str, name: str, target: str) -> tuple[LinkEnd, str, os.st
     For a file elsewhere, the name is its path.
     """
     for _ in range(MOST_STEPS):
+        link = os.path.join(directory, name)
         name = _entry_of(directory, name, target)
         if not name:
-            return _end_elsewhere(directory, target)
+            return _end_elsewhere(link, target)
         path = os.path.join(directory, name)
         seen = _facts(path)
         if seen is None:
@@ -257,11 +263,11 @@ def _end_of(directory: str, name: str, target: str) -> tuple[LinkEnd, str, os.st
     return LinkEnd.LOOP, "", None
 
 
-def _end_elsewhere(directory: str, target: str) -> tuple[LinkEnd, str, os.stat_result | None]:
+def _end_elsewhere(link: str, target: str) -> tuple[LinkEnd, str, os.stat_result | None]:
     """Follows a link out of its directory, by relative paths through plain directories only."""
-    place = os.path.realpath(directory)
+    place = os.path.realpath(os.path.dirname(link))
     for _ in range(MOST_STEPS):
-        path = _plain_path(place, target)
+        path = _plain_path(place, target) if is_followed(link, target) else ""
         seen = _facts(path) if path else None
         if seen is None:
             break
@@ -269,7 +275,7 @@ def _end_elsewhere(directory: str, target: str) -> tuple[LinkEnd, str, os.stat_r
             return LinkEnd.ELSEWHERE, path, seen
         if not stat.S_ISLNK(seen.st_mode):
             break
-        place, target = os.path.dirname(path), os.readlink(path)
+        link, place, target = path, os.path.dirname(path), os.readlink(path)
     return LinkEnd.OUTSIDE, "", None
 
 

@@ -26,6 +26,7 @@ from tfckpt_trainer.rundir.records.export import (
 )
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, store
 from tfckpt_trainer.rundir.storage.files import PrivateDirectory, rename
+from tfckpt_trainer.rundir.storage.own_links import held_directory
 from tfckpt_trainer.scripts.exit_statuses import exit_words
 from tfckpt_trainer.scripts.script_errors import find_script_error
 from tfckpt_trainer.words.advice import Advice
@@ -104,7 +105,7 @@ def export(
 
     Raises:
         RefusedError: `target` exists already.
-        OSError: The disk is full.
+        OSError: The disk is full, or a link of another user leads to the directory of `target`.
         LaunchError: The script ends before its training loop.
         TfckptError: The model cannot be written, or its outputs differ when loaded.
     """
@@ -120,10 +121,11 @@ def export(
     began = time.monotonic()
     reports = {}
     with (
-        temporary_directory(target, is_private=True) as made,
+        held_directory(target.parent) as held,
+        temporary_directory(held.opened / target.name, is_private=True) as made,
         closing(PrivateDirectory(made)) as private,
     ):
-        place = _Place(made, private.path, target.parent)
+        place = _Place(held.named / made.name, private.path, held.opened)
         for phase in ExportPhase:
             on_progress(_PROGRESS[phase].format(checkpoint=checkpoint))
             request = ExportRequest(
@@ -133,8 +135,8 @@ def export(
         # Whoever may write beside it could have put another model at its name.
         written = private.path / target.name
         size = _size(written)
-        private.share_all(target.parent)
-        rename(written, target)
+        private.share_all(held.opened)
+        rename(written, held.opened / target.name)
     wrote, checked = reports[ExportPhase.WRITE], reports[ExportPhase.CHECK]
     return Exported(
         path=target,

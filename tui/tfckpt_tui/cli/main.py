@@ -18,6 +18,7 @@ from click.shell_completion import CompletionItem
 from tfckpt_trainer import __version__
 from tfckpt_trainer.errors import (
     ExitCode,
+    RefusedError,
     TfckptError,
     UnknownCheckpointError,
     UsageError,
@@ -462,7 +463,11 @@ def run(arguments: list[str]) -> int:
     except TfckptError as error:
         return _report(error, as_json)
     except OSError as error:
-        return _report(TfckptError(f"{describe_error(error).rstrip('.')}."), as_json)
+        # Imported here: few commands fail so.
+        from tfckpt_trainer.rundir.storage.own_links import LinkOfOthersError
+
+        kind = RefusedError if isinstance(error, LinkOfOthersError) else TfckptError
+        return _report(kind(f"{describe_error(error).rstrip('.')}."), as_json)
 
 
 def on_open_run(act: Callable[..., Any]) -> Callable[..., Any]:

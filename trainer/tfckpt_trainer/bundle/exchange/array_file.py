@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, cast_floats, is_inexact, numpy_dtype
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.heartbeats.writer_marks import remove_leftovers, temporary_path
-from tfckpt_trainer.rundir.storage.files import move, open_plain
+from tfckpt_trainer.rundir.storage.files import move
+from tfckpt_trainer.rundir.storage.own_links import held_directory
 from tfckpt_trainer.words.counts import size
 
 if TYPE_CHECKING:
@@ -115,16 +116,6 @@ class ArrayReader(Protocol):
     def __exit__(self, *error: object) -> None: ...
 
 
-def open_file(path: Path) -> BinaryIO:
-    """Opens a file of tensors, also by a link; waits for no pipe.
-
-    Raises:
-        DamagedFileError: It is no regular file.
-        OSError: It cannot be read.
-    """
-    return open_plain(path.resolve())
-
-
 def archive_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
     """Returns the members of an archive.
 
@@ -150,28 +141,33 @@ def new_file(path: Path) -> Iterator[Path]:
 
     Raises:
         RefusedError: `path` exists.
+        OSError: Its directory cannot be opened, or a link of another user leads there.
     """
-    refuse_existing(path)
-    remove_leftovers(path.parent)
-    temporary = temporary_path(path)
-    try:
-        yield temporary
-        move_new(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with held_directory(path.parent) as held:
+        refuse_existing(path)
+        remove_leftovers(held.opened)
+        temporary = temporary_path(held.opened / path.name)
+        try:
+            yield temporary
+            move_new(temporary, held.opened / path.name, path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def refuse_existing(path: Path) -> None:
     """Raises a `RefusedError` if `path` exists, and an `OSError` if it cannot."""
     with suppress(FileNotFoundError):
         os.lstat(path)
-        raise RefusedError(f"{path} exists; choose another file with --output.")
+        raise _existing(path)
 
 
-def move_new(temporary: Path, path: Path) -> None:
-    """Renames a file; raises a `RefusedError` if `path` exists."""
+def _existing(path: Path) -> RefusedError:
+    return RefusedError(f"{path} exists; choose another file with --output.")
+
+
+def move_new(temporary: Path, target: Path, path: Path) -> None:
+    """Renames a file to `target`, which a user named `path`; refuses one that exists."""
     try:
-        move(temporary, path)
-    except FileExistsError:
-        refuse_existing(path)
-        raise
+        move(temporary, target)
+    except FileExistsError as error:
+        raise _existing(path) from error

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tfckpt_trainer.bundle.exchange.array_file import open_file
 from tfckpt_trainer.bundle.exchange.hdf5 import Hdf5Reader, is_keras_archive
 from tfckpt_trainer.bundle.exchange.npz import NpzReader
 from tfckpt_trainer.bundle.exchange.safetensors import SafetensorsReader
@@ -14,6 +13,7 @@ from tfckpt_trainer.bundle.links import LFS_LIMIT, check_content
 from tfckpt_trainer.bundle.writing.bundle_writer import BundleWriter
 from tfckpt_trainer.bundle.writing.object_graph_builder import build_object_graph, tensor_name
 from tfckpt_trainer.errors import DamagedFileError, UsageError
+from tfckpt_trainer.rundir.storage.own_links import open_named_file
 
 if TYPE_CHECKING:
     from tfckpt_trainer.bundle.exchange.array_file import Array, ArrayReader, Chunks
@@ -49,7 +49,7 @@ def open_array_file(path: Path) -> ArrayReader:
         UsageError: A tensor has a type that cannot be converted, or h5py is missing.
         OSError: The file cannot be read, or is a pointer of Git LFS.
     """
-    with open_file(path) as file:
+    with open_named_file(path) as file:
         start = file.read(LFS_LIMIT)
     head = start[:_HEAD_SIZE]
     if head.startswith(_HDF5) or (head.startswith(_ZIP) and is_keras_archive(path)):

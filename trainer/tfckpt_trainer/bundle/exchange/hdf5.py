@@ -30,10 +30,10 @@ from tfckpt_trainer.bundle.exchange.array_file import (
     PLAIN_TYPES,
     Array,
     archive_members,
-    open_file,
 )
 from tfckpt_trainer.bundle.exchange.whole_tensors import bands
 from tfckpt_trainer.errors import DamagedFileError, TfckptError, UsageError
+from tfckpt_trainer.rundir.storage.own_links import open_named_file
 from tfckpt_trainer.scripts.exit_statuses import exit_words
 from tfckpt_trainer.words.counts import count
 
@@ -62,7 +62,7 @@ _SLOWEST_READ = 5_000_000
 """Bytes a second."""
 
 _MOST_MEMORY = 8 << 30
-_TRY = "import sys; from tfckpt_trainer.bundle.exchange.hdf5 import try_file; try_file(sys.argv[1])"
+_TRY = "import sys; from tfckpt_trainer.bundle.exchange.hdf5 import try_file as t; t(*sys.argv[1:])"
 
 _NEEDS_MORE = 3
 """How the process ends that needs more memory than that."""
@@ -86,7 +86,7 @@ class Hdf5Reader:
 
     Args:
         path: The file.
-        is_tried: Whether that is done.
+        tried: The open file if that is done, which is closed with this.
 
     Raises:
         DamagedFileError: It is damaged.
@@ -95,17 +95,17 @@ class Hdf5Reader:
         OSError: The file cannot be read.
     """
 
-    def __init__(self, path: Path, *, is_tried: bool = False) -> None:
+    def __init__(self, path: Path, *, tried: BinaryIO | None = None) -> None:
         self._path = path
         self._summed = 0
         self._chunked: set[str] = set()
         with ExitStack() as stack:
-            file = stack.enter_context(open_file(path))
+            file = stack.enter_context(tried or open_named_file(path))
             h5py = _import_h5py(path)
-            if not is_tried:
-                self._try_elsewhere(os.fstat(file.fileno()).st_size)
+            if tried is None:
+                self._try_elsewhere(file.fileno())
             is_archive = zipfile.is_zipfile(file)
-            self._archive = file if is_archive and not is_tried else None
+            self._archive = file if is_archive and tried is None else None
             with self._explained("it"):
                 inner = _weights_in(file) if is_archive else file
                 opened = stack.enter_context(h5py.File(inner, "r", rdcc_nbytes=PIECE))
@@ -132,9 +132,10 @@ class Hdf5Reader:
                 for _ in array.chunks():
                     pass
 
-    def _try_elsewhere(self, size: int) -> None:
-        command = [sys.executable, "-P", "-c", _TRY, os.fspath(self._path)]
-        limit = TRY_SECONDS + size / _SLOWEST_READ
+    def _try_elsewhere(self, file: int) -> None:
+        # By the open file: another one may come to its name meanwhile.
+        command = [sys.executable, "-P", "-c", _TRY, os.fspath(self._path), str(file)]
+        limit = TRY_SECONDS + os.fstat(file).st_size / _SLOWEST_READ
         # NumPy would start a thread for each core, which takes a quarter of the time.
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
         try:
@@ -145,9 +146,12 @@ class Hdf5Reader:
                 timeout=limit,
                 check=False,
                 env=environment,
+                pass_fds=[file],
             )
         except subprocess.TimeoutExpired:
             raise self._damage(f"reading its structure took more than {limit:.0f} s") from None
+        # The child has the same position in it.
+        os.lseek(file, 0, os.SEEK_SET)
         if done.returncode == 0:
             return
         is_limited = _is_memory_limited()
@@ -260,14 +264,15 @@ class Hdf5Reader:
         )
 
 
-def try_file(path: str) -> None:
-    """Reads the structure of a file, in a process that may crash."""
+def try_file(path: str, descriptor: str) -> None:
+    """Reads the structure of an open file, in a process that may crash."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if not _is_memory_limited():
         resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
     try:
         # What is wrong is said by the process that reads the file next.
-        with suppress(TfckptError, OSError), Hdf5Reader(Path(path), is_tried=True) as reader:
+        file = os.fdopen(int(descriptor), "rb")
+        with suppress(TfckptError, OSError), Hdf5Reader(Path(path), tried=file) as reader:
             reader.read_pieces()
     except MemoryError:
         sys.exit(_NEEDS_MORE)
@@ -285,7 +290,7 @@ def _is_memory_limited() -> bool:
 def is_keras_archive(path: Path) -> bool:
     """Whether an archive is one of Keras, by the names in it."""
     try:
-        with open_file(path) as file, zipfile.ZipFile(file) as archive:
+        with open_named_file(path) as file, zipfile.ZipFile(file) as archive:
             return WEIGHTS_MEMBER in archive.namelist()
     except ARCHIVE_ERRORS:
         return False

@@ -22,12 +22,12 @@ from tfckpt_trainer.bundle.exchange.array_file import (
     archive_members,
     move_new,
     new_file,
-    open_file,
     refuse_existing,
 )
 from tfckpt_trainer.errors import DamagedFileError, UsageError
 from tfckpt_trainer.rundir.heartbeats.writer_marks import temporary_directory
 from tfckpt_trainer.rundir.storage.files import create_directory
+from tfckpt_trainer.rundir.storage.own_links import held_directory, open_named_file
 from tfckpt_trainer.words.clean_text import is_utf8
 
 if TYPE_CHECKING:
@@ -72,7 +72,10 @@ def write_npy_files(directory: Path, arrays: Sequence[Array]) -> None:
     """
     places = _places(arrays)
     refuse_existing(directory)
-    with temporary_directory(directory) as temporary:
+    with (
+        held_directory(directory.parent) as held,
+        temporary_directory(held.opened / directory.name) as temporary,
+    ):
         new = temporary / directory.name
         create_directory(new)
         for array, place in zip(arrays, places, strict=True):
@@ -80,7 +83,7 @@ def write_npy_files(directory: Path, arrays: Sequence[Array]) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(path, "xb") as file:
                 _write(file, array)
-        move_new(new, directory)
+        move_new(new, held.opened / directory.name, directory)
 
 
 def _places(arrays: Sequence[Array]) -> list[Path]:
@@ -112,7 +115,7 @@ class NpzReader:
     def __init__(self, path: Path) -> None:
         self._path = path
         with ExitStack() as stack:
-            file = stack.enter_context(open_file(path))
+            file = stack.enter_context(open_named_file(path))
             try:
                 self._archive = stack.enter_context(zipfile.ZipFile(file))
             except ARCHIVE_ERRORS as error:

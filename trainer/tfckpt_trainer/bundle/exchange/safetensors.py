@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, numpy_dtype
-from tfckpt_trainer.bundle.exchange.array_file import PIECE, WIDENED, Array, new_file, open_file
+from tfckpt_trainer.bundle.exchange.array_file import PIECE, WIDENED, Array, new_file
 from tfckpt_trainer.errors import DamagedFileError, UsageError
 from tfckpt_trainer.rundir.storage.json_text import JsonError, decode_json
+from tfckpt_trainer.rundir.storage.own_links import open_named_file
 from tfckpt_trainer.words.clean_text import is_utf8
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class SafetensorsReader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = open_file(path)
+        self._file = open_named_file(path)
         try:
             self._start, places = self._read_header()
             self.arrays = tuple(self._array(name, place) for name, place in places.items())

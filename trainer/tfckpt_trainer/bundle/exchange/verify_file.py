@@ -13,12 +13,12 @@ from tfckpt_trainer.bundle.exchange.array_file import (
     PIECE,
     Array,
     archive_members,
-    open_file,
 )
 from tfckpt_trainer.bundle.exchange.convert import open_array_file
 from tfckpt_trainer.bundle.exchange.hdf5 import OtherHdf5Error
 from tfckpt_trainer.bundle.tensors import to_double
 from tfckpt_trainer.errors import DamagedFileError, UsageError
+from tfckpt_trainer.rundir.storage.own_links import open_named_file
 from tfckpt_trainer.words.counts import count
 
 
@@ -83,7 +83,7 @@ def _is_finite(array: Array, on_read: Callable[[int], None]) -> bool:
 def _check_archive(path: Path) -> str:
     """Returns which checksums were compared; empty if the file is no archive."""
     try:
-        with open_file(path) as opened:
+        with open_named_file(path) as opened:
             if not zipfile.is_zipfile(opened):
                 return ""
             archive = zipfile.ZipFile(opened)

@@ -19,12 +19,13 @@ from tfckpt_trainer.bundle.exchange.array_file import (
     Array,
     archive_members,
     new_file,
-    open_file,
 )
 from tfckpt_trainer.bundle.exchange.hdf5 import WEIGHTS_MEMBER, Hdf5Reader, is_keras_archive
 from tfckpt_trainer.bundle.exchange.whole_tensors import bands
 from tfckpt_trainer.errors import DamagedFileError, RefusedError
 from tfckpt_trainer.rundir.heartbeats.writer_marks import temporary_path
+from tfckpt_trainer.rundir.storage.files import open_plain
+from tfckpt_trainer.rundir.storage.own_links import open_named_file
 
 if TYPE_CHECKING:
     from typing import Any
@@ -46,11 +47,11 @@ def write_keras_like(path: Path, template: Path, arrays: Mapping[str, Array]) ->
     """
     with new_file(path) as temporary:
         if not is_keras_archive(template):
-            with open_file(template) as old, open(temporary, "xb") as new:
+            with open_named_file(template) as old, open(temporary, "xb") as new:
                 shutil.copyfileobj(old, new, PIECE)
             _fill(temporary, arrays)
             return
-        weights = temporary_path(path.with_name(f"{path.name}.h5"))
+        weights = temporary_path(temporary.with_name(f"{path.name}.h5"))
         try:
             with _archive(template) as old, zipfile.ZipFile(temporary, "x") as new:
                 with old.open(WEIGHTS_MEMBER) as source, open(weights, "xb") as target:
@@ -71,7 +72,7 @@ def _archive(template: Path) -> Iterator[zipfile.ZipFile]:
     # Refuses links to files outside, and compressed weights.
     with Hdf5Reader(template):
         pass
-    with open_file(template) as file:
+    with open_named_file(template) as file:
         try:
             archive = zipfile.ZipFile(file)
         except ARCHIVE_ERRORS as error:
@@ -82,7 +83,7 @@ def _archive(template: Path) -> Iterator[zipfile.ZipFile]:
 
 def _fill(path: Path, arrays: Mapping[str, Array]) -> None:
     """Writes values into a new file, in bounded memory."""
-    with Hdf5Reader(path, is_tried=True) as reader:
+    with Hdf5Reader(path, tried=open_plain(path)) as reader:
         for old in reader.arrays:
             new = arrays.get(old.name)
             if new is not None and (new.dtype, new.shape) != (old.dtype, old.shape):

@@ -29,6 +29,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
+from tfckpt_trainer.rundir.storage.own_links import resolve_named
 from tfckpt_tui.cli.answer_guard import app_opened
 from tfckpt_tui.cli.main import DirectoryArgument, DirectoryPath, FiniteRange, RunArgument, prints
 from tfckpt_tui.cli.output import app_unavailable_reason, print_json, print_line, print_message
@@ -466,7 +467,7 @@ def _new_demo_directory() -> Path:
 
 
 def _absolute(directory: Path) -> str:
-    return os.path.realpath(expand_user(directory))
+    return str(resolve_named(expand_user(directory)))
 
 
 def _open_app(

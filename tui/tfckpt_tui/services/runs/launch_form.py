@@ -11,11 +11,12 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from tfckpt_trainer.errors import NotTrustedError, TfckptError, UsageError
+from tfckpt_trainer.errors import NotTrustedError, TfckptError, UsageError, describe_error
 from tfckpt_trainer.launch.options import LaunchOptions, LaunchRecord
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, try_read
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
+from tfckpt_trainer.rundir.storage.own_links import resolve_named
 
 
 class LaunchForm(msgspec.Struct, frozen=True):
@@ -56,7 +57,7 @@ class LaunchForm(msgspec.Struct, frozen=True):
         if not command:
             raise UsageError("Type the command of each worker, such as: python train.py")
         changes = {
-            "run_directory": os.path.realpath(os.path.expanduser(self.directory.strip())),
+            "run_directory": _resolved(self.directory.strip()),
             "command": command,
             "working_directory": os.path.expanduser(self.working_directory.strip()) or os.getcwd(),
             "workers": _number("workers", self.workers),
@@ -69,6 +70,13 @@ class LaunchForm(msgspec.Struct, frozen=True):
         if len(options.ports) != len(options.tasks):
             options = msgspec.structs.replace(options, ports=())
         return options
+
+
+def _resolved(directory: str) -> str:
+    try:
+        return str(resolve_named(os.path.expanduser(directory)))
+    except OSError as error:
+        raise UsageError(f"{describe_error(error)}.") from error
 
 
 def last_launch(run: RunDirectory) -> LaunchRecord | None:

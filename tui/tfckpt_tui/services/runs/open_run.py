@@ -6,9 +6,11 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from tfckpt_trainer.errors import RefusedError, describe_error
 from tfckpt_trainer.machine.user_directories import expand_user
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
+from tfckpt_trainer.rundir.storage.own_links import resolve_named
 
 
 def open_run(directory: str | Path, *, may_be_empty: bool = False) -> RunDirectory:
@@ -19,12 +21,13 @@ def open_run(directory: str | Path, *, may_be_empty: bool = False) -> RunDirecto
         may_be_empty: Whether an empty directory is accepted, because a run can be launched in it.
 
     Raises:
-        RefusedError: Its `.tfckpt`, or a directory in it, is a symbolic link.
+        RefusedError: Its `.tfckpt`, or a directory in it, is a symbolic link; or a link of another
+            user leads to it.
         UsageError: It does not exist, cannot be read, or has no checkpoints.
     """
     refuse_url(directory)
     # Resolved here, so that no later move goes through a symbolic link.
-    run = RunDirectory(Path(os.path.realpath(expand_user(directory))))
+    run = RunDirectory(_root(directory))
     with suppress(OSError), os.scandir(run.root):
         run.refuse_links()
         if run.is_ours:
@@ -34,3 +37,10 @@ def open_run(directory: str | Path, *, may_be_empty: bool = False) -> RunDirecto
 
     check_directory(run, may_be_empty=may_be_empty)
     return run
+
+
+def _root(directory: str | Path) -> Path:
+    try:
+        return resolve_named(expand_user(directory))
+    except OSError as error:
+        raise RefusedError(f"{describe_error(error)}.") from error

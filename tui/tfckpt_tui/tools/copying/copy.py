@@ -23,6 +23,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
+from tfckpt_trainer.rundir.storage.own_links import resolve_named
 from tfckpt_trainer.words.counts import few_of
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.checkpoints.look_up import require_restorable
@@ -218,7 +219,7 @@ def copy_checkpoints(
         CutCopyError: The copy was cut off; the same call goes on where it ended.
         TfckptError: The destination cannot be reached, read or written.
     """
-    if isinstance(place, Path) and os.path.realpath(place) == str(run.root):
+    if isinstance(place, Path) and resolve_named(place) == run.root:
         raise UsageError(f"{place} is the run directory itself; name another directory.")
     began = time.monotonic()
     raise_open_file_limit()

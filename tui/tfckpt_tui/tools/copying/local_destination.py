@@ -36,6 +36,7 @@ from tfckpt_trainer.rundir.storage.files import (
     sync_directory,
     write_atomic,
 )
+from tfckpt_trainer.rundir.storage.own_links import resolve_named
 from tfckpt_trainer.rundir.storage.parent_directory import LinkedDirectoryError
 from tfckpt_tui.formats import units
 from tfckpt_tui.tools.copying.destination import (
@@ -60,7 +61,7 @@ class LocalDestination:
     transport = "file"
 
     def __init__(self, path: Path) -> None:
-        self._run = RunDirectory(Path(os.path.realpath(path)))
+        self._run = RunDirectory(resolve_named(path))
         self._root = self._run.root
         self._held = ExitStack()
         self._is_locked = False

@@ -11,6 +11,7 @@ import click
 from tfckpt_trainer.errors import ExitCode, RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.files import write_atomic
+from tfckpt_trainer.rundir.storage.own_links import held_directory
 from tfckpt_tui.cli.main import NamedPath, RunArgument, ToolCommand, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_line, print_message
 from tfckpt_tui.formats import units
@@ -71,12 +72,13 @@ def _write(output: Path, data: bytes) -> None:
             f"{output} is a symbolic link, and nothing is written through one. Name the file that "
             "it leads to, or another one."
         )
-    target = Path(os.path.realpath(output))
-    if target.exists() and not target.is_file():
+    stream = Path(os.path.realpath(output))
+    if stream.exists() and not stream.is_file():
         # A device or a pipe takes data; nothing can take its place.
-        target.write_bytes(data)
-    else:
-        write_atomic(target, data, durable=False)
+        stream.write_bytes(data)
+        return
+    with held_directory(stream.parent if output.is_symlink() else output.parent) as held:
+        write_atomic(held.opened / stream.name, data, durable=False)
 
 
 def _format_of(output: Path | None) -> str:

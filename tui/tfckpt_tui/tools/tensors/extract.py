@@ -38,6 +38,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation
 from tfckpt_trainer.rundir.storage.files import delete_if_empty, make_directory
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
+from tfckpt_trainer.rundir.storage.own_links import resolve_named
 from tfckpt_trainer.tools.tensors.convert_like import LikeConversion, write_arrays_like
 from tfckpt_trainer.tools.tensors.derived import add_derived_checkpoint, require_free_name
 from tfckpt_trainer.tools.tensors.edit import EditSource
@@ -333,7 +334,7 @@ def _check_output(path: Path) -> None:
 @contextmanager
 def _new_checkpoint(directory: Path, name: str, source: Path) -> Iterator[RunDirectory]:
     """Gives the directory of a new checkpoint; one that was made for it goes if that fails."""
-    root = Path(os.path.realpath(expand_user(directory)))
+    root = resolve_named(expand_user(directory))
     parent = next(place for place in (root, *root.parents) if os.path.lexists(place))
     if not parent.is_dir():
         raise UsageError(f"{parent} is not a directory; name the directory of the new checkpoint.")
@@ -342,11 +343,13 @@ def _new_checkpoint(directory: Path, name: str, source: Path) -> Iterator[RunDir
         raise UsageError(f"{source} is not a file; name an npz, a safetensors or a Keras file.")
     made = [place for place in (root, *root.parents) if not place.exists()]
     try:
-        with explain_write_errors(
-            parent,
-            source.stat().st_size,
-            if_full="Name a directory on another disk.",
-            if_read_only="Name another directory.",
+        with (
+            explain_write_errors(
+                parent,
+                source.stat().st_size,
+                if_full="Name a directory on another disk.",
+                if_read_only="Name another directory.",
+            ),
         ):
             make_directory(root)
             yield RunDirectory(root)

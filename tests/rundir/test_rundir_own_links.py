@@ -1,0 +1,147 @@
+"""Paths that a person names: whose links are followed, with and without `O_PATH`."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from accounts import BOB
+from requirements import needs
+from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.rundir.storage import own_links
+from tfckpt_trainer.rundir.storage.own_links import (
+    LinkOfOthersError,
+    held_directory,
+    open_named_file,
+    resolve_named,
+)
+
+
+@pytest.fixture(params=["held", "by-name"])
+def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    if request.param == "by-name":
+        # As on macOS.
+        monkeypatch.setattr(own_links, "_PATH_ONLY", 0)
+        monkeypatch.setattr(own_links, "_DIRECTORY", os.O_DIRECTORY | os.O_NOFOLLOW)
+        monkeypatch.setattr(own_links, "path_of_open", lambda descriptor: None)
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "file").write_text("content")
+    return tmp_path
+
+
+def link(path: Path, target: str | Path, owner: int = 0) -> None:
+    path.symlink_to(target)
+    os.chown(path, owner, -1, follow_symlinks=False)
+
+
+def read(path: Path) -> str:
+    with open_named_file(path) as file:
+        return file.read().decode()
+
+
+@pytest.mark.parametrize(
+    "target", ["a/b/file", "./a/../a//b/file", "{root}/a/b/file", "{root}/a/b/../b/./file"]
+)
+def test_own_links_lead_anywhere(root: Path, target: str) -> None:
+    link(root / "link", target.format(root=root))
+    link(root / "a" / "next", "../link")
+    assert read(root / "a" / "next") == "content"
+
+
+def test_links_to_directories_are_followed_as_by_the_system(root: Path) -> None:
+    link(root / "up", "a/b")
+    link(root / "top", root)
+    for path in ("up/file", "up/../b/file", "top/top/up/file", "a/./b/file"):
+        assert read(root / path) == "content"
+        assert resolve_named(root / path) == Path(os.path.realpath(root / path))
+
+
+@needs("root")
+@pytest.mark.parametrize("target", ["a/b", "./a", "..", "{root}/a", "/"])
+def test_links_of_others_lead_out_of_their_directory_for_nobody(root: Path, target: str) -> None:
+    named = target.format(root=root)
+    link(root / "link", named, BOB)
+    for act in (resolve_named, read, lambda path: held_directory(path).__enter__()):
+        with pytest.raises(LinkOfOthersError, match=f"symbolic link of user {BOB}") as told:
+            act(root / "link" / "x")
+        assert told.value.filename == str(root / "link")
+        assert told.value.errno == errno.ELOOP
+        assert f"`{os.path.normpath(root / named / 'x')}`" in str(told.value)
+
+
+@needs("root")
+def test_links_of_others_lead_to_names_beside_them(root: Path) -> None:
+    link(root / "one", "two", BOB)
+    link(root / "two", "a", BOB)
+    assert read(root / "one" / "b" / "file") == "content"
+    link(root / "a" / "b" / "other", "file", BOB)
+    assert read(root / "one" / "b" / "other") == "content"
+
+
+@needs("root")
+def test_a_disk_that_shows_own_files_as_those_of_another_user(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_links, "is_own_there", lambda directory, owner, user: owner == BOB)
+    link(root / "link", "a/b/file", BOB)
+    assert read(root / "link") == "content"
+
+
+def test_what_is_missing_is_kept(root: Path) -> None:
+    link(root / "dead", "a/new/../new")
+    assert resolve_named(root / "dead" / "x") == root / "a" / "new" / "x"
+    assert resolve_named(root / "a" / "b" / "file" / "x") == root / "a" / "b" / "file" / "x"
+    with pytest.raises(FileNotFoundError) as told:
+        read(root / "dead")
+    assert told.value.filename == str(root / "a" / "new")
+
+
+def test_a_loop_ends(root: Path) -> None:
+    link(root / "one", "two")
+    link(root / "two", "one")
+    for act in (resolve_named, read):
+        with pytest.raises(OSError, match="symbolic links") as told:
+            act(root / "one")
+        assert told.value.errno == errno.ELOOP
+
+
+def test_no_pipe_and_no_directory_is_a_file(root: Path) -> None:
+    os.mkfifo(root / "pipe")
+    link(root / "link", "pipe")
+    for name in ("pipe", "link", "a"):
+        with pytest.raises(DamagedFileError, match="not a regular file"):
+            read(root / name)
+
+
+def test_a_relative_path_begins_in_the_current_directory(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root / "a")
+    assert resolve_named("b/..") == resolve_named(".") == root / "a"
+    assert read(Path("../a/b/file")) == "content"
+
+
+def test_an_error_in_a_held_directory_has_the_name_that_was_given(root: Path) -> None:
+    link(root / "link", "a")
+    with pytest.raises(FileNotFoundError) as told, held_directory(root / "link") as held:
+        (held.opened / "missing" / "x").read_text()
+    assert told.value.filename == str(root / "link" / "missing" / "x")
+    assert held.named == root / "a"
+
+
+def test_no_descriptor_is_left_open(root: Path) -> None:
+    link(root / "link", "a/b/file")
+    link(root / "loop", "loop")
+    (root / "pipe").mkdir()
+    before = len(os.listdir("/proc/self/fd"))
+    read(root / "link")
+    resolve_named(root / "link")
+    with held_directory(root / "a"):
+        pass
+    for name in ("loop", "missing/x", "pipe"):
+        with pytest.raises((OSError, DamagedFileError)):
+            read(root / name)
+    assert len(os.listdir("/proc/self/fd")) == before
