@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,20 @@ from accounts import BOB
 from requirements import needs
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.storage import own_links
+from tfckpt_trainer.rundir.storage.files import (
+    create_file,
+    delete_file,
+    make_directory,
+    rename,
+    write_atomic,
+)
 from tfckpt_trainer.rundir.storage.own_links import (
     LinkOfOthersError,
     held_directory,
     open_named_file,
     resolve_named,
 )
+from tfckpt_trainer.rundir.storage.parent_directory import LinkedDirectoryError, without_links
 
 
 @pytest.fixture(params=["held", "by-name"])
@@ -145,3 +154,41 @@ def test_no_descriptor_is_left_open(root: Path) -> None:
         with pytest.raises((OSError, DamagedFileError)):
             read(root / name)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+Act = Callable[[Path], object]
+
+CHANGES: dict[str, Act] = {
+    "write_atomic": lambda path: write_atomic(path / "new", b"new"),
+    "create_file": lambda path: create_file(path / "new").close(),
+    "make_directory": lambda path: make_directory(path / "sub" / "new"),
+    "rename": lambda path: rename(path / "file", path / "new"),
+    "delete_file": lambda path: delete_file(path / "file"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("directory", ["a", "a/b"])
+def test_nothing_is_changed_through_a_link_that_comes_later(
+    root: Path, name: str, directory: str
+) -> None:
+    with without_links(root / "a" / "b"):
+        (root / directory).rename(root / "moved")
+        (root / directory).symlink_to(root / "moved")
+        before = sorted(root.rglob("*"))
+        with pytest.raises(LinkedDirectoryError, match="symbolic link"):
+            CHANGES[name](root / "a" / "b")
+        assert sorted(root.rglob("*")) == before
+    CHANGES[name](root / "a" / "b")
+    assert sorted(root.rglob("*")) != before
+
+
+def test_what_is_missing_of_a_directory_is_made_without_links(tmp_path: Path) -> None:
+    place = tmp_path / "new" / "run"
+    with without_links(place):
+        make_directory(place)
+        place.rename(tmp_path / "moved")
+        place.symlink_to(tmp_path / "moved")
+        with pytest.raises(LinkedDirectoryError):
+            write_atomic(place / "file", b"new")
+    assert list((tmp_path / "moved").iterdir()) == []

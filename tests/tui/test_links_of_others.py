@@ -22,8 +22,10 @@ from tfckpt_trainer.bundle.exchange.safetensors import write_safetensors
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.launch import export
 from tfckpt_trainer.rundir.storage import own_links
+from tfckpt_trainer.tools.tensors import derived
 from tfckpt_tui.cli import main as cli
 from tfckpt_tui.services.runs.launch_form import LaunchForm
+from tfckpt_tui.tools.copying import local_destination
 
 pytestmark = needs("root")
 
@@ -309,8 +311,10 @@ def test_no_run_is_opened_behind_a_link_of_another_user(tool: Tool, place: Place
 
 
 HOOKS = {
+    "copy": (local_destination, "settle_interrupted_prunes"),
     "extract-npz": (array_file, "temporary_path"),
     "extract-safetensors": (array_file, "temporary_path"),
+    "convert": (derived, "make_marked"),
     "export": (export, "_size"),
 }
 """A function that each command calls after it looked at the destination."""

@@ -8,6 +8,8 @@ import os
 import re
 import struct
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +24,9 @@ _WHAT = (
 
 _BELOW = f"/{CONTROL}/"
 _CONTROL = re.compile(rf"(?:^|/){re.escape(CONTROL)}/")
+
+_without_links: list[str] = []
+"""Directories on whose way, and below which, no link is followed: their paths with a slash."""
 
 _FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | getattr(os, "O_PATH", os.O_RDONLY)
 
@@ -46,12 +51,35 @@ class LinkedFileError(OSError):
         super().__init__(errno.ELOOP, what, path)
 
 
+@contextmanager
+def without_links(directory: Path) -> Iterator[None]:
+    """Has this process change nothing in a directory, or below it, through a symbolic link.
+
+    The path of a directory that others may write to has no links when a command begins, and may
+    have one when it ends.
+
+    Args:
+        directory: Its absolute path, without links. What is missing of it may be made.
+    """
+    there = next(place for place in (directory, *directory.parents) if os.path.lexists(place))
+    start = f"{str(there).rstrip('/')}/"
+    _without_links.append(start)
+    try:
+        yield
+    finally:
+        _without_links.remove(start)
+
+
+def _is_without_links(path: str) -> bool:
+    return any(f"{path}/".startswith(start) for start in _without_links)
+
+
 class ParentDirectory:
     """The open directory of a file, to be passed as `dir_fd` with the last name of its path.
 
     Below `.tfckpt` it is opened component by component. A link there could lead out of the run
     directory, and appear between a check and the call that relies on it. The path of the run
-    directory itself may have links. For a file that is not below `.tfckpt`, `descriptor` is None
+    directory itself may have links, except `without_links`. For another file, `descriptor` is None
     and `name` is the whole path.
 
     Attributes:
@@ -73,11 +101,18 @@ class ParentDirectory:
             LinkedDirectoryError: A directory is a symbolic link.
             OSError: A directory cannot be opened.
         """
-        control = _CONTROL.search(self._path)
-        if control is not None:
-            *below, self.name = self._path[control.end() :].split("/")
-            self.descriptor = _open_below(self._path[: control.end() - 1], below)
+        start = self._start()
+        if start is not None:
+            *below, self.name = self._path[start:].split("/")
+            self.descriptor = _open_below(self._path[: start - 1], below)
         return self
+
+    def _start(self) -> int | None:
+        """Returns where the part of the path begins that has no links; None if no part has none."""
+        if _is_without_links(self._path):
+            return 1
+        control = _CONTROL.search(self._path)
+        return None if control is None else control.end()
 
     def __exit__(
         self,
@@ -93,7 +128,7 @@ class ParentDirectory:
 
 
 def _open_below(place: str, names: list[str]) -> int:
-    descriptor = _open(place, None, place)
+    descriptor = _open(place or "/", None, place)
     for name in names:
         place = f"{place}/{name}"
         try:
@@ -121,7 +156,7 @@ def open_below(path: str, flags: int) -> int:
         LinkedDirectoryError: A directory is a symbolic link.
         OSError: It cannot be opened.
     """
-    if _BELOW in path and "\0" not in path:
+    if (_BELOW in path or _is_without_links(path)) and "\0" not in path:
         descriptor = _open_at_once(path, flags)
         if descriptor is not None:
             return descriptor

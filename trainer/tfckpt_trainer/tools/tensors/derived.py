@@ -215,7 +215,7 @@ def _move_into_place(
             sync_directory(run.worker_state_directory(name).parent)
         for path in data:
             move(path, run.root / path.name)
-            undo.callback((run.root / path.name).unlink, missing_ok=True)
+            undo.callback(delete_file, run.root / path.name)
         sync_directory(run.root)
         undo.callback(remove, run.record(name))
         store(run.record(name), record)

@@ -37,7 +37,10 @@ from tfckpt_trainer.rundir.storage.files import (
     write_atomic,
 )
 from tfckpt_trainer.rundir.storage.own_links import resolve_named
-from tfckpt_trainer.rundir.storage.parent_directory import LinkedDirectoryError
+from tfckpt_trainer.rundir.storage.parent_directory import (
+    LinkedDirectoryError,
+    without_links,
+)
 from tfckpt_tui.formats import units
 from tfckpt_tui.tools.copying.destination import (
     NOT_A_FILE,
@@ -73,6 +76,7 @@ class LocalDestination:
 
     def open(self, *, dry_run: bool) -> None:
         """Locks it unless nothing may change; creates nothing."""
+        self._held.enter_context(without_links(self._root))
         if self._root.exists() and not self._root.is_dir():
             raise UsageError(f"{self._root} is a file; name a directory.")
         self._run.require_changeable()

@@ -39,6 +39,7 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivatio
 from tfckpt_trainer.rundir.storage.files import delete_if_empty, make_directory
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_trainer.rundir.storage.own_links import resolve_named
+from tfckpt_trainer.rundir.storage.parent_directory import without_links
 from tfckpt_trainer.tools.tensors.convert_like import LikeConversion, write_arrays_like
 from tfckpt_trainer.tools.tensors.derived import add_derived_checkpoint, require_free_name
 from tfckpt_trainer.tools.tensors.edit import EditSource
@@ -350,6 +351,7 @@ def _new_checkpoint(directory: Path, name: str, source: Path) -> Iterator[RunDir
                 if_full="Name a directory on another disk.",
                 if_read_only="Name another directory.",
             ),
+            without_links(root),
         ):
             make_directory(root)
             yield RunDirectory(root)

@@ -25,6 +25,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SourceFacts
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.storage.documents import find_newer
+from tfckpt_trainer.rundir.storage.parent_directory import without_links
 from tfckpt_trainer.tools.tensors.derived import add_derived_checkpoint, require_free_name
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.checkpoints.inspect import errors_by_path
@@ -205,6 +206,7 @@ def derive(
             if_full=_advice_on_full_disk(run),
             if_read_only=f"Use copies: `tfckpt-tui copy {run.shell_word} CKPT DIRECTORY`.",
         ),
+        without_links(run.root),
     ):
         record = add_derived_checkpoint(
             run,
