@@ -227,6 +227,22 @@ def test_links_of_others_within_their_directory_are_followed(tool: Tool, place: 
     assert (place.run / "dest" / "c-1.index").exists()
 
 
+@pytest.mark.parametrize("target", ["../private/file.safetensors", "{private}/file.safetensors"])
+def test_the_list_says_that_a_file_is_a_link_of_another_user(
+    tool: Tool, place: Place, target: str
+) -> None:
+    plant(place.run / "fine.safetensors", target.format(private=place.private))
+    plant(place.run / "same.safetensors", "file.safetensors")
+    lines = as_alice(tool, "ls", place.run).data.splitlines()
+    shown = {line.split()[0]: line for line in lines if line}
+    said = "not followed: a link of another user"
+    assert said in shown["fine.safetensors"]
+    assert said not in shown["same.safetensors"] + shown["file.safetensors"]
+    loaded = {one["name"]: one["loaded_by"] for one in listed(tool, place)["other_files"]}
+    assert loaded["fine.safetensors"] == ""
+    assert loaded["same.safetensors"] == "tfckpt-tui convert"
+
+
 def test_a_loop_of_links_ends(tool: Tool, place: Place) -> None:
     plant(place.run / "a.npz", "b.npz")
     plant(place.run / "b.npz", "a.npz")

@@ -56,7 +56,8 @@ class ListedFile(msgspec.Struct, frozen=True, kw_only=True):
         step: Null if the name does not tell.
         bytes: Its size; of a directory, of all files below it.
         saved_at: When it was last written.
-        loaded_by: The Python functions or the command that load it.
+        loaded_by: The Python functions or the command that load it. Empty if it is a link of
+            another user, which is not followed.
     """
 
     name: str

@@ -20,6 +20,7 @@ from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.paths import EXPORTS, is_plain_name, position_in_name
 from tfckpt_trainer.rundir.storage.files import open_plain
 from tfckpt_trainer.rundir.storage.json_text import JsonError, decode_json
+from tfckpt_trainer.rundir.storage.own_links import is_followed
 
 _MOST_DIRECTORIES = 64
 """Subdirectories that are looked into."""
@@ -79,6 +80,8 @@ class OtherFile(msgspec.Struct, frozen=True):
         saved_at: When it was last written, in seconds since the epoch.
         epoch: Epochs that were done, from its name; None if that does not tell.
         step: The step, from its name; None if that does not tell.
+        is_link_of_others: Whether it is a link of another user that is not followed; size and time
+            are those of the link.
     """
 
     name: str
@@ -87,6 +90,7 @@ class OtherFile(msgspec.Struct, frozen=True):
     saved_at: float
     epoch: int | None = None
     step: int | None = None
+    is_link_of_others: bool = False
 
     @property
     def is_readable(self) -> bool:
@@ -208,7 +212,12 @@ def _described(root: Path, files: Iterable[tuple[str, Format]]) -> tuple[OtherFi
     def described() -> Iterator[OtherFile]:
         for name, form in files:
             with suppress(OSError):
-                facts = os.stat(root / name)
+                path = os.path.join(root, name)
+                if os.path.islink(path) and not is_followed(path, os.readlink(path)):
+                    link = os.lstat(path)
+                    yield OtherFile(name, form, link.st_size, link.st_mtime, is_link_of_others=True)
+                    continue
+                facts = os.stat(path)
                 if stat.S_ISREG(facts.st_mode):
                     is_part = _is_part(root, name)
                     epoch, step = (None, None) if is_part else position_in_name(_without_end(name))

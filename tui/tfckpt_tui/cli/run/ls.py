@@ -16,6 +16,9 @@ from tfckpt_tui.formats.checkpoint_filter import Filter, comparable_fields, pars
 from tfckpt_tui.reports.listing import ListReport
 from tfckpt_tui.services.runs.listing import list_report, list_with_diagnostics
 
+_NOT_FOLLOWED = "not followed: a link of another user"
+"""What is said of a link in place of what loads the file."""
+
 
 @click.command()
 @RunArgument
@@ -73,7 +76,9 @@ def ls(run: RunDirectory, wanted: Filter, as_json: bool) -> None:
                 other_file.position or "–",
                 units.size(other_file.size),
                 units.age(now - other_file.saved_at),
-                other_file.format.reader.replace("`", ""),
+                _NOT_FOLLOWED
+                if other_file.is_link_of_others
+                else other_file.format.reader.replace("`", ""),
             )
             for other_file in contents.other_files
         ]

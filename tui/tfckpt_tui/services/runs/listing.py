@@ -82,7 +82,7 @@ def list_report(run: RunDirectory, contents: DirectoryContents) -> ListReport:
                 step=file.step,
                 bytes=file.size,
                 saved_at=file.saved_at,
-                loaded_by=file.format.reader.replace("`", ""),
+                loaded_by="" if file.is_link_of_others else file.format.reader.replace("`", ""),
             )
             for file in contents.other_files
         ),
