@@ -44,6 +44,7 @@ from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.storage.identity import Identity, identity_in
 from tfckpt_trainer.rundir.storage.owners import signed_by
 from tfckpt_trainer.words.counts import count
+from tfckpt_trainer.words.times import utc_time
 
 DEFAULT_LIFETIME = 60.0
 """Seconds after which an unclaimed command expires."""
@@ -102,7 +103,7 @@ def new_command(
         at: Time of the request in seconds since the epoch.
         lifetime: Seconds after which it expires if unclaimed.
     """
-    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(at))
+    stamp = utc_time(at, "%Y%m%dT%H%M%S")
     return Command(
         id=f"{stamp}-{kind.value}-{os.urandom(4).hex()}",
         kind=kind,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 
 import msgspec
 
+from tfckpt_trainer.words.times import seconds_ahead_of_utc
 from tfckpt_tui.formats import units
 
 Labels = Callable[[float, float, int], list[tuple[float, str]]]
@@ -38,7 +38,7 @@ def clock_labels(low: float, high: float, most: int) -> list[tuple[float, str]]:
     apart = next((seconds for seconds in _TIMES if seconds >= rough), _TIMES[-1])
     form = "%H:%M:%S" if apart < _MINUTE else "%H:%M" if apart < _DAY else "%m-%d"
     # Round in local time.
-    shift = time.localtime(low).tm_gmtoff
+    shift = seconds_ahead_of_utc(low)
     first = math.ceil((low + shift) / apart)
     last = math.floor((high + shift) / apart)
     places = [number * apart - shift for number in range(first, min(last, first + 2 * most) + 1)]

@@ -10,7 +10,6 @@ import math
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from msgspec.structs import replace
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.rundir.records.checkpoint import Derivation
+from tfckpt_trainer.words.times import utc_time
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.list_columns import JsonField, ListCell, record_of
 from tfckpt_tui.formats.sort_order import SortBy, SortOrders
@@ -256,10 +256,7 @@ def optional_columns() -> dict[str, str]:
 
 
 def _saved_at_text(checkpoint: Checkpoint) -> str:
-    try:
-        return datetime.fromtimestamp(checkpoint.saved_at, UTC).isoformat(timespec="seconds")
-    except (OverflowError, ValueError, OSError):
-        return ""
+    return utc_time(checkpoint.saved_at, "%Y-%m-%dT%H:%M:%S+00:00", impossible="")
 
 
 def _age(row: CheckpointRow) -> float:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 
 from tfckpt_trainer.words.counts import count as count
 from tfckpt_trainer.words.counts import noun as noun
 from tfckpt_trainer.words.counts import size as size
 from tfckpt_trainer.words.counts import three_digits
+from tfckpt_trainer.words.times import local_time as local_time
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -58,14 +58,6 @@ def ago(seconds: float) -> str:
     """Returns how long ago something was: `just now`, `12s ago`, `3m ago`."""
     text = age(seconds)
     return "just now" if text == "now" else f"{text} ago"
-
-
-def local_time(at: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """Returns seconds since the epoch as local time; `unknown` if out of range."""
-    try:
-        return time.strftime(form, time.localtime(at))
-    except (OverflowError, ValueError, OSError):
-        return "unknown"
 
 
 def step_time(seconds: float | None) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -93,6 +92,7 @@ from tfckpt_trainer.rundir.storage.identity import Identity, identity_of
 from tfckpt_trainer.rundir.storage.owners import is_own_there
 from tfckpt_trainer.words.advice import Advice, command_or_key
 from tfckpt_trainer.words.counts import few_of
+from tfckpt_trainer.words.times import utc_time
 
 
 def _ignore(_warning: str) -> None:
@@ -631,7 +631,7 @@ def _new_manifest(
     *,
     update_state_file: bool = False,
 ) -> TrashManifest:
-    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
+    stamp = utc_time(now, "%Y%m%dT%H%M%S")
     return TrashManifest(
         id=f"{stamp}-{secrets.token_hex(3)}",
         at=now,

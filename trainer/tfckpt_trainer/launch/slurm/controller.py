@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from tfckpt_trainer.cluster.host_list import expand_hosts
 from tfckpt_trainer.errors import LaunchError, UsageError
 from tfckpt_trainer.launch.slurm.commands import ask_slurm
+from tfckpt_trainer.words.times import local_time
 
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z/:]+)=(\S*)")
 _STEP = re.compile(r"\d+\.\d+", re.ASCII)
@@ -142,7 +143,7 @@ def delay_job(job: str, seconds: float) -> None:
     Raises:
         LaunchError: Slurm refuses, or it does not answer.
     """
-    start = time.strftime(_TIME_FORMAT, time.localtime(time.time() + seconds))
+    start = local_time(time.time() + seconds, _TIME_FORMAT)
     ask_slurm(["scontrol", "update", f"JobId={job}", f"StartTime={start}"])
 
 

@@ -27,6 +27,7 @@ from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_trainer.words.advice import Advice, command_or_key
+from tfckpt_trainer.words.times import CLOCK, local_time
 
 LIMIT_SECONDS = 600.0
 """How long a start waits for an earlier one to end.
@@ -93,7 +94,7 @@ def describe_lost_start(run: RunDirectory, record: BatchJob, own: JobStart) -> s
     is_of_job = record.started_at is not None and own.requeues > 0
     if last is None or not is_of_job or last.state in _REPORTED:
         return ""
-    heard = time.strftime("%H:%M:%S", time.localtime(last.updated_at))
+    heard = local_time(last.updated_at, CLOCK)
     cause = describe_dead_nodes(record.nodes) or "A node of the job, or its supervisor, was lost."
     return (
         f"The start before ended on {last.host} without a report; its last heartbeat is of "
@@ -218,7 +219,7 @@ def await_earlier_start(
         if not told and waited > QUIET_SECONDS:
             told = True
             own.announce(run)
-            until = time.strftime("%H:%M:%S", time.localtime(time.time() + limit_seconds - waited))
+            until = local_time(time.time() + limit_seconds - waited, CLOCK)
             tell(f"{left} This start waits until it has ended, until {until} at the latest.")
         time.sleep(POLL_SECONDS)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from tfckpt_trainer.rundir.heartbeats.clock import OF_A_COPY
@@ -17,6 +16,7 @@ from tfckpt_trainer.rundir.heartbeats.health import (
 from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here, process_namespace
 from tfckpt_trainer.rundir.heartbeats.process_table import find_process
 from tfckpt_trainer.rundir.records.worker import BEFORE_RUN, Activity, Phase, WorkerStatus
+from tfckpt_trainer.words.times import local_time
 
 QUIET_PERCENT = 25.0
 """CPU use below which a worker is idle, in percent of one core."""
@@ -88,7 +88,8 @@ def describe_lost_worker(
     if lost is None:
         return ""
     if has_ended and not is_process_gone(lost, lives) and not is_process_stopped(lost):
-        return f"Worker {lost.index} has sent no heartbeat since {_local_time(lost.updated_at)}."
+        since = local_time(lost.updated_at, impossible="an unknown time")
+        return f"Worker {lost.index} has sent no heartbeat since {since}."
     return f"Worker {lost.index} {why_silent(lost, now, lives)}."
 
 
@@ -111,13 +112,6 @@ def why_silent(status: WorkerStatus, now: float, lives: ProcessProbe = process_l
     if is_process_gone(status, lives):
         return f"is gone (process {status.pid})"
     return f"has sent no heartbeat for {heartbeat_age(status.updated_at, now):.0f} s"
-
-
-def _local_time(at: float) -> str:
-    try:
-        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
-    except (OverflowError, ValueError, OSError):
-        return "an unknown time"
 
 
 def is_process_stopped(status: WorkerStatus) -> bool:

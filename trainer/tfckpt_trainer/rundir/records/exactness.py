@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
 
 from tfckpt_trainer.words.counts import count, join_names
+from tfckpt_trainer.words.times import local_time
 
 
 class ExactnessLevel(StrEnum):
@@ -235,10 +235,7 @@ class CheckSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _what(self) -> str:
-        try:
-            day = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.at))
-        except (OverflowError, ValueError, OSError):
-            day = "unknown"
+        day = local_time(self.at, "%Y-%m-%d %H:%M")
         return f"{self.script or 'the script'} ({day})"
 
 

@@ -18,6 +18,7 @@ from tfckpt_trainer.rundir.records.event import EventEntry
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Ending
 from tfckpt_trainer.scripts.exit_statuses import choose_statuses
+from tfckpt_trainer.words.times import CLOCK, local_time
 
 LOOK_SECONDS = 0.2
 
@@ -71,4 +72,4 @@ def follow_run(
 
 def _report(event_log: Tail[EventEntry], on_event: Callable[[str], None]) -> None:
     for entry in event_log.read_new():
-        on_event(f"{time.strftime('%H:%M:%S', time.localtime(entry.at))} {entry.message}")
+        on_event(f"{local_time(entry.at, CLOCK)} {entry.message}")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 from shlex import quote
 
+from tfckpt_trainer.words.times import utc_time
 from tfckpt_tui.tools.copying.destination import emptied_by
 from tfckpt_tui.tools.copying.ssh_connection import EXISTS, INCOMPLETE
 
@@ -224,4 +224,4 @@ def _path(path: str | PurePosixPath) -> str:
 
 
 def _stamp(at: float) -> str:
-    return time.strftime("%Y%m%d%H%M.%S", time.gmtime(max(0.0, at)))
+    return utc_time(max(0.0, at), "%Y%m%d%H%M.%S", impossible="197001010000.00")
