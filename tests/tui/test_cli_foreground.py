@@ -8,15 +8,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tensorflow_processes import python_with_tensorflow
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.launch.supervision.stop import stop_supervisor
+from tfckpt_trainer.rundir.event_log import note_event, write_entry
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
-from tfckpt_trainer.rundir.storage.documents import load
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
+from tfckpt_trainer.rundir.records.run import SupervisorState
+from tfckpt_trainer.rundir.storage.documents import load, store
 from waiting import MOST_SECONDS, wait_until
 from weekly import weekly
 
@@ -135,6 +140,99 @@ def test_ctrl_c_is_an_interrupt(tmp_path):
     assert job.returncode == 130, output
     ended = read_supervisor(run)
     assert ended.reason == "The run was interrupted with ctrl+c."
+
+
+@pytest.fixture
+def followed(tmp_path):
+    """A run in the foreground that goes on until it is stopped, after its first event."""
+    run = RunDirectory(tmp_path / "run")
+    command = [sys.executable, "-m", "tfckpt_tui.cli.main", "launch", run.root, "--foreground"]
+    job = subprocess.Popen(
+        list(map(str, [*command, "--no-standby", "--", "sleep", "600"])),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert any("Started 1 worker" in line for line in job.stdout)
+        yield run, job
+    finally:
+        stop_supervisor(run, 0.5)
+        job.kill()
+        job.communicate()
+
+
+def lose_status(run):
+    run.status_directory.rename(run.control / "elsewhere")
+
+
+def put_link(run):
+    lose_status(run)
+    run.status_directory.symlink_to("elsewhere")
+
+
+def put_other_end(run):
+    ended = msgspec.structs.replace(
+        read_supervisor(run), pid=1, process_started_at=0.0, state=SupervisorState.FINISHED
+    )
+    lose_status(run)
+    run.status_directory.mkdir()
+    store(run.supervisor_status, ended)
+
+
+def is_told(run, job, message):
+    """Writes an event, and returns whether the command prints it."""
+    note_event(run, EventKind.NOTE, message)
+    return any(message in line for line in job.stdout)
+
+
+@pytest.mark.parametrize(
+    ("put", "last_words"),
+    [
+        (lose_status, "does not say how"),
+        (put_link, "does not say how"),
+        # The supervisor writes its own there.
+        (put_other_end, "was asked to stop (SIGTERM)"),
+    ],
+)
+def test_it_goes_on_as_long_as_the_supervisor_does_whatever_lies_in_the_directory(
+    followed, put, last_words
+):
+    run, job = followed
+    put(run)
+    # For the second one, the command looked at the supervisor once more after it was changed.
+    assert is_told(run, job, "one") and is_told(run, job, "two")
+    job.terminate()
+    output, _ = job.communicate(timeout=MOST_SECONDS)
+    assert job.returncode == 143, output
+    assert last_words in output
+
+
+def test_times_that_no_calendar_has_are_printed(followed):
+    run, job = followed
+    for at in (1e300, -1e300, 1e308):
+        write_entry(run, EventEntry(at=at, kind=EventKind.NOTE, message="never"))
+    lines = (line for line in job.stdout if "never" in line)
+    assert [next(lines) for _ in range(3)] == ["unknown never\n"] * 3
+    assert is_told(run, job, "later")
+
+
+def test_a_supervisor_that_is_killed_is_a_failure(followed):
+    run, job = followed
+    os.kill(read_supervisor(run).pid, signal.SIGKILL)
+    output, _ = job.communicate(timeout=MOST_SECONDS)
+    assert job.returncode == 1, output
+    assert "The supervisor has ended, and" in output
+    assert f"`tfckpt-tui logs {run.root} --supervisor`" in output
+
+
+def test_an_end_that_the_event_log_lacks_is_told(followed):
+    run, job = followed
+    run.event_log.unlink()
+    run.event_log.symlink_to("elsewhere")
+    job.terminate()
+    output, _ = job.communicate(timeout=MOST_SECONDS)
+    assert "asked to stop (SIGTERM)" in output
 
 
 def test_foreground_and_detach_exclude_each_other(tmp_path):

@@ -6,18 +6,18 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.launch.processes.named_processes import require_named_by_its_user
-from tfckpt_trainer.launch.processes.orphans import living_supervisor
 from tfckpt_trainer.rundir.event_log import Tail
-from tfckpt_trainer.rundir.heartbeats.health import read_supervisor, read_workers
+from tfckpt_trainer.rundir.heartbeats.health import process_lives, read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Ending
-from tfckpt_trainer.scripts.exit_statuses import choose_statuses
+from tfckpt_trainer.scripts.exit_statuses import ExitStatuses, choose_statuses
 from tfckpt_trainer.words.times import CLOCK, local_time
 
 LOOK_SECONDS = 0.2
@@ -30,6 +30,8 @@ def follow_run(
     on_event: Callable[[str], None],
 ) -> int:
     """Reports new events until the run ends; SIGTERM and SIGINT save and end it.
+
+    The run ends with the process of its supervisor, whatever lies in the directory meanwhile.
 
     Args:
         run: The run.
@@ -51,25 +53,64 @@ def follow_run(
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
         asked.append(number)
-        os.kill(supervisor.pid, number)
+        with suppress(ProcessLookupError):
+            os.kill(supervisor.pid, number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, pass_on)
-    while living_supervisor(run, time.time()) is not None:
-        _report(event_log, on_event)
+    told: set[str] = set()
+
+    def report() -> None:
+        for entry in event_log.read_new():
+            told.add(entry.message)
+            on_event(f"{local_time(entry.at, CLOCK)} {entry.message}")
+
+    last = supervisor
+    while process_lives(supervisor.pid, supervisor.process_started_at):
+        last = _newest_of(run, last)
+        report()
         time.sleep(LOOK_SECONDS)
-    _report(event_log, on_event)
-    ended = read_supervisor(run)
-    if ended is None or ended.state is SupervisorState.FAILED:
+    last = _newest_of(run, last)
+    report()
+    if not last.has_ended:
+        on_event(_ended_without_report(run))
+    elif last.reason not in told:
+        on_event(last.reason)
+    return _exit_code(run, last, asked, statuses)
+
+
+def _newest_of(run: RunDirectory, last: SupervisorStatus) -> SupervisorStatus:
+    """Returns the newest heartbeat of a supervisor; the last one if another lies in its place."""
+    found = read_supervisor(run)
+    is_same = found is not None and _identity(found) == _identity(last)
+    return found if found is not None and is_same else last
+
+
+def _identity(status: SupervisorStatus) -> tuple[str, int, float]:
+    return status.host, status.pid, status.process_started_at
+
+
+def _ended_without_report(run: RunDirectory) -> str:
+    return (
+        f"The supervisor has ended, and {run.supervisor_status} does not say how. It was killed, "
+        "or the file was replaced. Workers may still run: look with "
+        f"`tfckpt-tui status {run.shell_word}`, and read the end of "
+        f"`tfckpt-tui logs {run.shell_word} --supervisor`."
+    )
+
+
+def _exit_code(
+    run: RunDirectory, last: SupervisorStatus, asked: list[int], statuses: ExitStatuses
+) -> int:
+    if last.state is SupervisorState.FAILED:
         return ExitCode.PROBLEM
-    if ended.state is SupervisorState.FINISHED:
+    if last.state is SupervisorState.FINISHED:
         return ExitCode.DONE
     if asked and asked[0] == signal.SIGINT:
         return ExitCode.INTERRUPTED
+    if asked:
+        return statuses.preempted
+    if not last.has_ended:
+        return ExitCode.PROBLEM
     preempted = any(worker.ending is Ending.PREEMPTED for worker in read_workers(run))
-    return statuses.preempted if asked or preempted else ExitCode.DONE
-
-
-def _report(event_log: Tail[EventEntry], on_event: Callable[[str], None]) -> None:
-    for entry in event_log.read_new():
-        on_event(f"{local_time(entry.at, CLOCK)} {entry.message}")
+    return statuses.preempted if preempted else ExitCode.DONE
