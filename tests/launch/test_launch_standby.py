@@ -88,11 +88,17 @@ def test_after_a_death_workers_come_of_the_process_that_stands_by(tmp_path, monk
     try:
         first = alive(run)
         waiting = standby_process(run)
+        log = run.worker_log(0)
+        log.rename(log.with_name("moved"))
+        os.mkfifo(log)
         os.kill(first[1].pid, signal.SIGKILL)
         second = alive(run, *(worker.pid for worker in first))
         assert {psutil.Process(w.pid).ppid() for w in second} == {waiting.pid}
         assert len({os.getsid(w.pid) for w in second}) == 2
         assert all(Path(f"/proc/{w.pid}/cwd").resolve() == tmp_path.resolve() for w in second)
+
+        assert " start 1: " in log.read_text()
+        assert len(list(log.parent.glob("worker-0.log.damaged-*"))) == 1
 
         # Each sees its own GPU only, and nothing of TensorFlow looked for devices before.
         noted = [(run.root / f"devices-1-{index}").read_text() for index in range(2)]

@@ -35,6 +35,9 @@ WRITES: dict[str, Act] = {
     "overwrite": lambda path: files.overwrite(path, b"new"),
     "append_line": lambda path: files.append_line(path, b"new"),
     "open_shared": lambda path: os.close(files.open_shared(path, os.O_WRONLY | os.O_TRUNC)),
+    "open_or_move_aside": lambda path: os.close(
+        files.open_or_move_aside(path, os.O_WRONLY | os.O_TRUNC)[0]
+    ),
     "create_lock": lambda path: files.create_lock(path.with_name("lock")),
     "open_lock": lambda path: os.close(files.open_lock(path.with_name("lock"))),
     "move": lambda path: files.move(path, path.with_name("moved")),

@@ -420,7 +420,7 @@ def test_what_a_colleague_closes_while_a_run_trains_costs_no_save_and_no_restart
         messages = [entry.message for entry in read_entries(run)]
         assert [m for m in messages if "closed to this user. It is" in m or "not a directory" in m]
         put_in_place(run, obstacles if places == "all below" else (), make)
-        assert run.move_others_aside(has_trained=True) or places != "all below"
+        assert run.move_others_aside(closed=True) or places != "all below"
         assert len(list(make_run(run.root, save_every_steps=1, total_steps=6))) == 2
         # What was there is kept.
         assert len(list(run.root.rglob("*.damaged-*"))) >= len(obstacles)

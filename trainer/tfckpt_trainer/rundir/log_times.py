@@ -93,7 +93,7 @@ class LogTimesRecorder:
         self._recorded_at = self._clock()
         for log in logs:
             # Times are optional, so a disk error only leaves a gap.
-            with suppress(OSError):
+            with suppress(OSError, DamagedFileError):
                 self._record_one(log)
 
     def _record_one(self, log: Path) -> None:

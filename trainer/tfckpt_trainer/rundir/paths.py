@@ -6,15 +6,15 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from tfckpt_trainer.errors import RefusedError, UsageError
-from tfckpt_trainer.machine.permissions import CONTROL
+from tfckpt_trainer.errors import RefusedError, UsageError, describe_error
+from tfckpt_trainer.machine.permissions import BY_EFFECTIVE_ID, CONTROL
 from tfckpt_trainer.machine.user_directories import cache_key
 from tfckpt_trainer.rundir.storage.documents import copy_of, find_newer
 from tfckpt_trainer.rundir.storage.files import facts_of, list_directory, make_directory, move_aside
@@ -457,39 +457,35 @@ class RunDirectory(msgspec.Struct, frozen=True, dict=True):
         if newer:
             raise RefusedError(f"{newer[0]} Nothing was changed.")
 
-    def move_others_aside(self, *, has_trained: bool = False) -> list[str]:
-        """Renames links and files that lie where directories belong; returns what it did.
+    @property
+    def files_changed_in_place(self) -> tuple[Path, ...]:
+        """The files that a start opens by name. All others are replaced by a rename, or read."""
+        return (
+            self.event_log,
+            self.series,
+            self.overheads,
+            self.trainer_lock,
+            self.trash_lock,
+        )
+
+    def move_others_aside(self, *, closed: bool = False) -> list[str]:
+        """Renames what lies where directories and files of the run belong; returns what it did.
 
         For a run that has to go on. Only one process may call it: a supervisor while no trainer
-        runs, or the trainer.
+        runs, or the trainer. What cannot be renamed stays, and is named too.
 
         Args:
-            has_trained: Whether the run was open to this user before. Then it renames also what
-                another user put there since, and closed to this one.
-
-        Raises:
-            OSError: One cannot be renamed.
+            closed: Whether to rename also what another user closed to this one: in a run that
+                worked before, it came since.
         """
-        return [
-            f"{path} {problem}. It is {move_aside(path)} now."
-            for path in (self.control, *self.directories, self.run_file, self.state_file)
-            if (problem := self._obstacle(path, has_trained=has_trained))
+        directories = (self.control, *self.directories)
+        belongs = [
+            *((path, stat.S_ISDIR, os.R_OK | os.W_OK | os.X_OK) for path in directories),
+            *((path, stat.S_ISREG, os.R_OK | os.W_OK) for path in self.files_changed_in_place),
+            *((path, stat.S_ISREG, os.R_OK) for path in (self.run_file, self.state_file)),
         ]
-
-    def _obstacle(self, path: Path, *, has_trained: bool) -> str:
-        """Returns why what lies at a path keeps the run from going on; empty if it does not."""
-        is_file = path in (self.run_file, self.state_file)
-        facts = facts_of(path)
-        if facts is None:
-            return ""
-        if not is_file and not stat.S_ISDIR(facts.st_mode):
-            return "is not a directory"
-        needed = os.R_OK if is_file else os.R_OK | os.W_OK | os.X_OK
-        if not has_trained or os.access(path, needed, effective_ids=True):
-            return ""
-        # A network disk may refuse for a moment what is this user's own.
-        is_own = is_own_there(path.parent, facts.st_uid, os.geteuid())
-        return "" if is_own else f"of {user_name(facts.st_uid)} is closed to this user"
+        told = [_move_if_wrong(*one, is_looked_at=closed) for one in belongs]
+        return list(filter(None, told))
 
     def create(self) -> None:
         """Creates missing directories and flushes them to disk.
@@ -502,6 +498,35 @@ class RunDirectory(msgspec.Struct, frozen=True, dict=True):
         for directory in (self.control, *self.directories):
             # Files in a directory are lost if the directory itself was not flushed.
             make_directory(directory, durable=True)
+
+
+def _move_if_wrong(
+    path: Path, is_right: Callable[[int], bool], needed: int, *, is_looked_at: bool
+) -> str:
+    """Renames what is not the right kind of file, or is closed; returns what it did, or empty.
+
+    Args:
+        path: What may lie there.
+        is_right: Whether a mode is that of the right kind.
+        needed: The rights that this user needs, as `os.access` takes them.
+        is_looked_at: Whether these are looked at.
+    """
+    try:
+        facts = facts_of(path)
+        if facts is None:
+            return ""
+        if not is_right(facts.st_mode):
+            what = "a directory" if is_right is stat.S_ISDIR else "a regular file"
+            return f"{path} is not {what}. It is {move_aside(path)} now."
+        if not is_looked_at or os.access(path, needed, effective_ids=BY_EFFECTIVE_ID):
+            return ""
+        # A network disk may refuse for a moment what is this user's own.
+        if is_own_there(path.parent, facts.st_uid, os.geteuid()):
+            return ""
+        owner = user_name(facts.st_uid)
+        return f"{path} of {owner} is closed to this user. It is {move_aside(path)} now."
+    except OSError as error:
+        return f"{path} is in the way: it cannot be moved. {describe_error(error)}."
 
 
 def is_checkpoint_name(name: str) -> bool:

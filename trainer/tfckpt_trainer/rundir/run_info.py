@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tfckpt_trainer.errors import DamagedFileError, NotTrustedError
+from tfckpt_trainer.errors import DamagedFileError, NotTrustedError, describe_error
 from tfckpt_trainer.rundir.event_log import note_event
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
@@ -27,7 +27,7 @@ from tfckpt_trainer.rundir.storage.files import move_aside
 def update_run_info(run: RunDirectory, run_id: str = "", **fields: Any) -> RunInfo:
     """Writes `run.json` with new values of some fields, and returns it.
 
-    A process that runs the training moves a damaged one aside, and begins anew.
+    A process that runs the training moves one aside that it cannot read, and begins anew.
 
     Args:
         run: The run directory.
@@ -52,9 +52,10 @@ def _load(run: RunDirectory) -> RunInfo | None:
         info = load_if_exists(run.run_file, RunInfo)
         # Written again it is this user's word, which says what TensorBoard serves.
         return msgspec.structs.replace(info, tensorboard=EVENTS) if info is not None else None
-    except DamagedFileError as error:
+    except (DamagedFileError, PermissionError) as error:
         if not runs_training():
             raise
         name = move_aside(run.run_file)
-        note_event(run, EventKind.NOTE, f"{error} It is {name} now, and was written anew.")
+        why = describe_error(error).rstrip(".")
+        note_event(run, EventKind.NOTE, f"{why}. It is {name} now, and was written anew.")
         return None

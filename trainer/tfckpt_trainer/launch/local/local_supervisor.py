@@ -11,10 +11,11 @@ from pathlib import Path
 from tfckpt_trainer.alerts.sender import sending_alerts
 from tfckpt_trainer.cluster.tasks import tf_config
 from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_error
-from tfckpt_trainer.launch.local.standby import Standby, as_program
+from tfckpt_trainer.launch.local.standby import STANDBY, Standby, as_program
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.processes.cluster import addresses, free_ports, plan_gpus
 from tfckpt_trainer.launch.processes.lock import take_lock
+from tfckpt_trainer.launch.processes.logs import open_run_log
 from tfckpt_trainer.launch.processes.workers import RunningWorker, end_workers, start_worker
 from tfckpt_trainer.launch.supervision.restart_policy import Next
 from tfckpt_trainer.launch.supervision.starters import CannotStartError, Placement
@@ -51,7 +52,7 @@ class LocalStarter:
 
         Raises:
             CannotStartError: The standby process failed.
-            OSError: The command cannot be run, or a log cannot be written.
+            OSError: The command cannot be run, or the disk is full.
         """
         self._workers = []
         cluster = placement.cluster
@@ -70,25 +71,20 @@ class LocalStarter:
                 ) from None
 
     def _start(self, index: int, environment: Mapping[str, str], attempt: int) -> RunningWorker:
-        standby = self._standby
-        arguments = (
-            index,
-            self._options.command,
-            environment,
-            Path(self._options.working_directory),
-            self._run.worker_log(index),
-            attempt,
-        )
-        if standby is not None and standby.is_ready:
-            return standby.start_worker(*arguments)
-        return start_worker(*arguments)
+        standby, command = self._standby, self._options.command
+        directory = Path(self._options.working_directory)
+        with open_run_log(self._run, self._run.worker_log(index), attempt, command) as output:
+            if standby is not None and standby.is_ready:
+                return standby.start_worker(index, environment, directory, output)
+            return start_worker(index, command, environment, directory, output)
 
     def prepare_restart(self, environment: Mapping[str, str]) -> None:
         """Starts a standby process, unless there is one."""
         if self._program is None or self._standby is not None:
             return
         try:
-            self._standby = Standby(self._program, environment, self._run.standby_log)
+            with open_run_log(self._run, self._run.standby_log, 0, STANDBY) as output:
+                self._standby = Standby(self._program, environment, output)
         except OSError:
             # Without it a restart takes seconds longer; its log has the reason.
             self._program = None

@@ -15,12 +15,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
 from pathlib import Path
+from typing import BinaryIO
 
 from tfckpt_trainer.errors import LaunchError
-from tfckpt_trainer.launch.processes.logs import open_log
 from tfckpt_trainer.launch.processes.workers import RunningWorker
 
 MODULE = "tfckpt_trainer.training.start.standby"
+STANDBY = (sys.executable, "-P", "-m", MODULE)
+"""The command of a standby process, without its socket."""
 
 _UNDERSTOOD = {"-P", "-u"}
 """The options of the interpreter that a command may have before its script or module."""
@@ -69,8 +71,13 @@ def as_program(command: Sequence[str]) -> Program | None:
 class Standby:
     """A standby process; it is started during training and used when workers are restarted."""
 
-    def __init__(self, program: Program, environment: Mapping[str, str], log: Path) -> None:
+    def __init__(self, program: Program, environment: Mapping[str, str], output: BinaryIO) -> None:
         """Starts the process.
+
+        Args:
+            program: What its workers run.
+            environment: Variables that are added to those of this process.
+            output: The open file that its output goes to.
 
         Raises:
             OSError: It cannot be started.
@@ -81,9 +88,9 @@ class Standby:
         self._ready = self._gone = False
         self._codes: dict[int, int] = {}
         self._started: list[int] = []
-        with theirs, open_log(log, 0, [sys.executable, "-P", "-m", MODULE]) as output:
+        with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", MODULE, str(theirs.fileno())],
+                [*STANDBY, str(theirs.fileno())],
                 env={**os.environ, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -101,31 +108,35 @@ class Standby:
     def start_worker(
         self,
         index: int,
-        command: Sequence[str],
         environment: Mapping[str, str],
         working_directory: Path,
-        log: Path,
-        attempt: int,
+        output: BinaryIO,
     ) -> RunningWorker:
         """Forks one more worker.
 
+        Args:
+            index: Its number.
+            environment: Variables that are added to those of this process.
+            working_directory: Where the program runs.
+            output: The open file that its output goes to. The worker opens no file by name:
+                something else may lie there by then.
+
         Raises:
             LaunchError: The standby process does not answer.
-            OSError: The log cannot be written.
         """
-        open_log(log, attempt, command).close()
         order = {
             "module": self._program.module,
             "is_safe": self._program.is_safe,
             "arguments": self._program.arguments,
             "environment": {**os.environ, **environment},
             "directory": str(working_directory),
-            "log": str(log),
         }
         count_before = len(self._started)
         deadline = time.monotonic() + ANSWER_SECONDS
+        data = json.dumps(order).encode() + b"\n"
         try:
-            self._ours.sendall(json.dumps(order).encode() + b"\n")
+            sent = socket.send_fds(self._ours, [data], [output.fileno()])
+            self._ours.sendall(data[sent:])
         except OSError:
             self._gone = True
         while len(self._started) == count_before and not self._gone and time.monotonic() < deadline:

@@ -8,11 +8,10 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 import psutil
 
-from tfckpt_trainer.launch.processes.logs import open_log
 from tfckpt_trainer.rundir.records.run import WorkerProcess
 
 POLL_SECONDS = 0.05
@@ -115,8 +114,7 @@ def start_worker(
     command: Sequence[str],
     environment: Mapping[str, str],
     working_directory: Path,
-    log: Path,
-    attempt: int,
+    output: BinaryIO,
     before_command: Callable[[], None] | None = None,
 ) -> RunningWorker:
     """Starts one worker.
@@ -126,24 +124,22 @@ def start_worker(
         command: Its command.
         environment: Variables that are added to those of this process.
         working_directory: Where the command runs.
-        log: The file that its output goes to.
-        attempt: Number of this start, for the log.
+        output: The open file that its output goes to.
         before_command: Runs in the new process, before the command.
 
     Raises:
-        OSError: The command cannot be run, or its log cannot be written.
+        OSError: The command cannot be run.
     """
-    with open_log(log, attempt, command) as output:
-        process = subprocess.Popen(
-            command,
-            cwd=working_directory,
-            env={**os.environ, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=before_command,
-        )
+    process = subprocess.Popen(
+        command,
+        cwd=working_directory,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        preexec_fn=before_command,
+    )
     return RunningWorker(index, process)
 
 

@@ -23,7 +23,7 @@ from tfckpt_trainer.cluster.slurm import show_hostnames
 from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_error
 from tfckpt_trainer.launch.batch.job_record import load_job_record
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.processes.logs import open_log
+from tfckpt_trainer.launch.processes.logs import open_run_log
 from tfckpt_trainer.launch.slurm.batch_watch import AGAIN
 from tfckpt_trainer.launch.slurm.commands import UnansweredError
 from tfckpt_trainer.launch.slurm.controller import (
@@ -322,7 +322,7 @@ def main(arguments: Sequence[str]) -> int:
                 "`tfckpt-tui launch RUN --slurm -- python SCRIPT`."
             )
         lock = _take_over(run, options, again=AGAIN in arguments[1:])
-        with open_log(run.supervisor_log, 0, options.command) as log:
+        with open_run_log(run, run.supervisor_log, 0, options.command) as log:
             # Errors of `srun` stay in the log of the job.
             os.dup2(log.fileno(), 1)
         with sending_alerts(run, lock) as on_event:

@@ -24,6 +24,7 @@ from tfckpt_trainer.cluster.slurm import own_gpus
 from tfckpt_trainer.cluster.tasks import tf_config
 from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_error
 from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.processes.logs import open_run_log
 from tfckpt_trainer.launch.processes.workers import RunningWorker, start_worker
 from tfckpt_trainer.launch.slurm.batch_watch import RESTARTED
 from tfckpt_trainer.launch.slurm.controller import read_job, requeue_job
@@ -140,16 +141,17 @@ class TaskProcess:
         gpus = own_gpus(os.environ)
         if gpus is not None:
             environment["CUDA_VISIBLE_DEVICES"] = gpus
-        return start_worker(
-            self._index,
-            self._options.command,
-            environment,
-            Path(self._options.working_directory),
-            self._run.worker_log(self._index),
-            int(os.environ.get("TFCKPT_ATTEMPT", "0")),
-            # Slurm may kill this process alone.
-            before_command=_die_with_parent,
-        )
+        command, attempt = self._options.command, int(os.environ.get("TFCKPT_ATTEMPT", "0"))
+        with open_run_log(self._run, self._run.worker_log(self._index), attempt, command) as output:
+            return start_worker(
+                self._index,
+                command,
+                environment,
+                Path(self._options.working_directory),
+                output,
+                # Slurm may kill this process alone.
+                before_command=_die_with_parent,
+            )
 
     def _look(self, worker: RunningWorker) -> None:
         """Waits for orders for a moment, passes on orders and signals, and gives a sign of life."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 
+from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.processes.workers import Worker
 from tfckpt_trainer.rundir.event_log import write_entry
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
@@ -132,7 +133,7 @@ class Reporter:
     def _try(self, write: Callable[[], None], what: str) -> None:
         try:
             write()
-        except OSError as error:
+        except (OSError, TfckptError) as error:
             self._print(f"cannot write {what}: {error}")
 
     def _print(self, words: str) -> None:

@@ -52,6 +52,9 @@ PEERS_GRACE_SECONDS = 3.0
 OUR_PEERS_GRACE_SECONDS = 0.3
 """The same for workers of this library: their state is on disk already."""
 
+ROOM_TRIES = 5
+"""How often what lies in the place of directories is moved, if others put it there again."""
+
 LAST_LINES = 20
 """How many lines of the log of a lost worker the event log keeps."""
 
@@ -205,7 +208,7 @@ class Supervisor:
             self._starter.end(0, self._tick)
             decision = Decision(error.next, str(error), history=history)
             return decision if error.next is Next.RESTART else self._end(decision)
-        except OSError as error:
+        except (OSError, TfckptError) as error:
             self._starter.end(0, self._tick)
             return self._end(Decision(Next.FAIL, f"{why_again} {why_no_start(error)}".lstrip()))
         self._note_start(placement)
@@ -238,14 +241,13 @@ class Supervisor:
     def _start_workers(self) -> Placement:
         placement = self._starter.place()
         members = placement.tasks
-        # Whatever was put there since the launch must not end the run.
-        for moved in self._run.move_others_aside(has_trained=self._report.attempt > 0):
-            self._report.note(EventKind.NOTE, moved)
-        self._run.create()
+        self._make_room()
         update_run_info(self._run, cluster=placement.cluster, worker_count=len(members))
         # An old heartbeat must not be taken for that of a starting worker.
         for path in self._run.status_directory.glob("worker-*.json"):
-            delete_file(path)
+            # One of another user does not count.
+            with suppress(OSError):
+                delete_file(path)
         self._logs = [self._run.supervisor_log, *map(self._run.worker_log, range(len(members)))]
         environment = {
             **self._environment,
@@ -257,6 +259,23 @@ class Supervisor:
         self._report.workers = self._starter.workers
         self._report.gpus = placement.gpus.remark
         return placement
+
+    def _make_room(self) -> None:
+        """Creates the directories, whatever was put there since the launch.
+
+        Raises:
+            RefusedError: Links in the place of directories cannot be moved.
+            OSError: Directories cannot be created.
+        """
+        for tries_left in reversed(range(ROOM_TRIES)):
+            for told in self._run.move_others_aside(closed=self._report.attempt > 0):
+                self._report.note(EventKind.NOTE, told)
+            try:
+                self._run.create()
+                return
+            except (OSError, TfckptError):
+                if not tries_left:
+                    raise
 
     @property
     def _environment(self) -> dict[str, str]:
@@ -450,9 +469,10 @@ def _only_victims(decision: Decision, attempt: Attempt) -> bool:
     return culprit is not None and culprit.is_victim and len(attempt.exits) < attempt.workers
 
 
-def why_no_start(error: OSError) -> str:
-    """Says why no worker was started: a closed log is not an error of the command."""
+def why_no_start(error: OSError | TfckptError) -> str:
+    """Says why no worker was started: a closed directory is not an error of the command."""
     if is_full(error):
         return _DISK_FULL
-    what = "The workers cannot start" if is_of_library(error) else "The command cannot be run"
-    return f"{what}: {describe_error(error)}."
+    is_of_command = isinstance(error, OSError) and not is_of_library(error)
+    what = "The command cannot be run" if is_of_command else "The workers cannot start"
+    return f"{what}: {describe_error(error).rstrip('.')}."

@@ -163,11 +163,21 @@ def rename(source: Path, target: Path) -> None:
 def delete_file(path: Path) -> None:
     """Deletes a file, if it exists.
 
+    A directory in place of a file of the library is kept aside, as `rename` does.
+
     Raises:
         OSError: It cannot be deleted.
     """
-    with suppress(FileNotFoundError):
+    try:
         disk().remove(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        # Linux names it so; others refuse to remove a directory as they refuse what is closed.
+        is_directory = isinstance(error, IsADirectoryError) or path.is_dir()
+        if not is_directory or CONTROL not in path.parts:
+            raise
+        move_aside(path)
 
 
 def delete_tree(directory: Path) -> None:
@@ -434,6 +444,31 @@ def open_shared(path: Path, flags: int) -> int:
         descriptor = _open_or_create(path, flags | os.O_NONBLOCK, 0o644, 0o064)
     os.set_blocking(descriptor, True)
     return descriptor
+
+
+def open_or_move_aside(path: Path, flags: int) -> tuple[int, str]:
+    """Opens a file as `open_shared` does. What lies there and cannot be opened is moved aside.
+
+    For a run that has to go on.
+
+    Args:
+        path: The file.
+        flags: The flags of `os.open`, without those that create.
+
+    Returns:
+        The descriptor, and what was moved, as a sentence; empty if nothing was.
+
+    Raises:
+        DamagedFileError: Another process puts something there again and again.
+        OSError: It cannot be opened, and nothing that is in the way can be moved.
+    """
+    told = ""
+    for _ in range(STALE_TRIES):
+        try:
+            return open_shared(path, flags), told
+        except (PermissionError, IsADirectoryError, LinkedFileError, IrregularFileError):
+            told = f"{path} is no file that this user can write. It is {move_aside(path)} now."
+    return open_shared(path, flags), told
 
 
 def _open_or_create(path: Path, flags: int, mode: int, most: int) -> int:

@@ -15,17 +15,18 @@ import select
 import signal
 import socket
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import tfckpt_trainer.training  # noqa: F401  imports TensorFlow
 from tfckpt_trainer.cluster.gpu_shares import open_accelerators
-from tfckpt_trainer.rundir.storage.files import open_shared
 from tfckpt_trainer.training.start.start_heartbeat import report_import
 
 Order = dict[str, Any]
+
+_MOST_ORDERS = 64
+"""Descriptors of logs that are received at once; the supervisor sends one, and waits."""
 
 
 def main() -> None:
@@ -45,30 +46,36 @@ def main() -> None:
 
 
 def wait_for_order(line: socket.socket) -> Order | None:
-    """Forks a worker per order; returns the order in the worker, or None at the end of input."""
+    """Forks a worker per order; returns the order in the worker, or None at the end of input.
+
+    With each order comes the descriptor of the log of its worker: `output` in the order.
+    """
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     line.sendall(b'{"ready": true}\n')
-    pending = b""
+    pending, outputs = b"", list[int]()
     while True:
         readable, _, _ = select.select([line.fileno(), woken], [], [])
         if woken in readable:
             os.read(woken, 4096)
             report_exits(line)
         if line.fileno() in readable:
-            data = line.recv(1 << 16)
+            data, descriptors, _, _ = socket.recv_fds(line, 1 << 16, _MOST_ORDERS)
+            outputs += descriptors
             if not data:
                 return None
             *orders, pending = (pending + data).split(b"\n")
             for text in orders:
+                output = outputs.pop(0)
                 child = fork_leader()
                 if child == 0:
                     signal.set_wakeup_fd(-1)
                     os.close(woken)
                     os.close(wake)
-                    return dict(json.loads(text))
+                    return {**json.loads(text), "output": output}
+                os.close(output)
                 send(line, {"started": child})
 
 
@@ -109,8 +116,7 @@ def send(line: socket.socket, message: Order) -> None:
 def run_order(order: Order) -> None:
     """Runs the script of an order in this process, like the Python interpreter."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    # The supervisor made it; whoever may write there can put a link or a pipe in its place.
-    output = open_shared(Path(order["log"]), os.O_WRONLY | os.O_APPEND)
+    output = order["output"]
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)

@@ -160,9 +160,7 @@ class Saver:
         self._keep_directory()
         recovered = finish_interrupted_saves(self._run)
         for problem in recovered.problems:
-            if problem not in self._noted_problems:
-                self._noted_problems.add(problem)
-                self._event_log.note(EventKind.NOTE, problem)
+            self._note_once(problem)
         for name in recovered.completed:
             self._event_log.note(
                 EventKind.SAVE, f"Completed the interrupted save of {name}.", checkpoint=name
@@ -185,15 +183,22 @@ class Saver:
             return outcome_without([SaveVote.against(0, error)])
         return ended
 
+    def _note_once(self, problem: str) -> None:
+        if problem not in self._noted_problems:
+            self._noted_problems.add(problem)
+            self._event_log.note(EventKind.NOTE, problem)
+
     def _make_way(self) -> None:
         """Renames what others put in place of the directories of the run while it trained."""
+        told = self._run.move_others_aside(closed=True)
+        for words in told:
+            self._note_once(words)
         # What cannot be renamed may not be in the way of this save.
         with suppress(OSError):
-            for moved in self._run.move_others_aside(has_trained=True):
-                self._event_log.note(EventKind.NOTE, moved)
+            if told:
                 self._run.create()
-                if self._info is not None and not self._run.run_file.exists():
-                    store(self._run.run_file, self._info)
+            if told and self._info is not None and not self._run.run_file.exists():
+                store(self._run.run_file, self._info)
 
     def _keep_directory(self) -> None:
         """Creates the run directory anew, with its description, if it was moved or deleted."""
