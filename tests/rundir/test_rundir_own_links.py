@@ -91,6 +91,20 @@ def test_links_of_others_lead_to_names_beside_them(root: Path) -> None:
 
 
 @needs("root")
+def test_links_of_others_lead_to_what_is_theirs(root: Path) -> None:
+    for place in (root / "a", root / "a" / "b" / "file"):
+        os.chown(place, BOB, -1)
+    link(root / "link", "a/b/file", BOB)
+    link(root / "top", root / "a", BOB)
+    assert read(root / "link") == "content"
+    assert read(root / "top" / "b" / "file") == "content"
+    assert resolve_named(root / "top") == root / "a"
+    for path in ("top/b", "top/b/new", "top/../a/b"):
+        with pytest.raises(LinkOfOthersError):
+            resolve_named(root / path)
+
+
+@needs("root")
 def test_a_disk_that_shows_own_files_as_those_of_another_user(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

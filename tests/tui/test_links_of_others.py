@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import h5py
@@ -336,28 +337,51 @@ HOOKS = {
 """A function that each command calls after it looked at the destination."""
 
 
+def swapped(
+    place: Place, target: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str
+) -> None:
+    """Has a link of Bob come to the place of a directory just before a function is called."""
+    act = getattr(module, name)
+
+    def swap(*given: object) -> object:
+        with acting_as(0):
+            if not (place.run / "dest").is_symlink():
+                (place.run / "dest").rename(place.run / "moved")
+                (place.run / "dest").symlink_to(target)
+                os.chown(place.run / "dest", BOB, GROUP, follow_symlinks=False)
+        return act(*given)
+
+    monkeypatch.setattr(module, name, swap)
+
+
 @pytest.mark.parametrize("command", HOOKS)
 def test_a_link_that_comes_to_the_destination_meanwhile_is_not_followed(
     tool: Tool, place: Place, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    module, name = HOOKS[command]
-    act = getattr(module, name)
-
-    def swap(*given: object) -> object:
-        os.seteuid(0)
-        if not (place.run / "dest").is_symlink():
-            (place.run / "dest").rename(place.run / "moved")
-            (place.run / "dest").symlink_to(place.private / "docs")
-            os.chown(place.run / "dest", BOB, GROUP, follow_symlinks=False)
-        os.seteuid(ALICE)
-        return act(*given)
-
-    monkeypatch.setattr(module, name, swap)
+    swapped(place, place.private / "docs", monkeypatch, *HOOKS[command])
     # The script of an export begins in a directory that Alice can enter.
     monkeypatch.chdir(place.run)
     as_alice(tool, *COPIES[command](place.run, place.run / "dest"))
     assert (place.run / "dest").is_symlink()
     assert list((place.private / "docs").iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [("average", "1", "2"), ("edit", "2", "--cast", "v", "float16")])
+def test_a_link_that_comes_to_the_run_meanwhile_is_not_followed(
+    tool: Tool, place: Place, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    run = place.run / "dest"
+    with acting_as(ALICE, 0o002):
+        for step in (1, 2):
+            write_floats(run / f"ckpt-{step}", [1.0, 1.0])
+    # It has checkpoints of the same names.
+    swapped(place, place.private, monkeypatch, derived, "make_marked")
+    before = tree(place.private)
+    asked = ("--yes",) if words[0] == "edit" else ()
+    said = as_alice(tool, words[0], run, *words[1:], *asked)
+    assert "symbolic link" in said.words
+    assert run.is_symlink()
+    assert tree(place.private) == before
 
 
 def test_a_link_that_comes_to_a_file_meanwhile_is_not_followed(

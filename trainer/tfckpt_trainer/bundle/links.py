@@ -5,7 +5,7 @@ Links are followed for reading, never for a change.
 Links are untrusted input. One that leads out of its directory is followed only by a relative path,
 as in the caches of model hubs (`ckpt-1.index -> ../../blobs/…`): an absolute one may lead to a disk
 that does not answer, and would hold up the process that looks. One of another user may lead to what
-only this user can read, so it is not followed.
+only this user can read, so it is followed only to a file of the user who made it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import msgspec
 
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.storage.files import open_descriptor, open_plain, read_to_end
-from tfckpt_trainer.rundir.storage.own_links import is_followed, open_named_descriptor
+from tfckpt_trainer.rundir.storage.own_links import maker_of, open_named_descriptor
 
 MOST_STEPS = 40
 """The longest chain of links that is followed; Linux has the same limit."""
@@ -266,12 +266,14 @@ def _end_of(directory: str, name: str, target: str) -> tuple[LinkEnd, str, os.st
 def _end_elsewhere(link: str, target: str) -> tuple[LinkEnd, str, os.stat_result | None]:
     """Follows a link out of its directory, by relative paths through plain directories only."""
     place = os.path.realpath(os.path.dirname(link))
+    makers: set[int | None] = {None}
     for _ in range(MOST_STEPS):
-        path = _plain_path(place, target) if is_followed(link, target) else ""
+        makers.add(maker_of(link, target))
+        path = _plain_path(place, target)
         seen = _facts(path) if path else None
         if seen is None:
             break
-        if stat.S_ISREG(seen.st_mode):
+        if stat.S_ISREG(seen.st_mode) and makers <= {None, seen.st_uid}:
             return LinkEnd.ELSEWHERE, path, seen
         if not stat.S_ISLNK(seen.st_mode):
             break

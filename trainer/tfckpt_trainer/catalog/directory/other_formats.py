@@ -20,7 +20,7 @@ from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.paths import EXPORTS, is_plain_name, position_in_name
 from tfckpt_trainer.rundir.storage.files import open_plain
 from tfckpt_trainer.rundir.storage.json_text import JsonError, decode_json
-from tfckpt_trainer.rundir.storage.own_links import is_followed
+from tfckpt_trainer.rundir.storage.own_links import maker_of
 
 _MOST_DIRECTORIES = 64
 """Subdirectories that are looked into."""
@@ -213,11 +213,12 @@ def _described(root: Path, files: Iterable[tuple[str, Format]]) -> tuple[OtherFi
         for name, form in files:
             with suppress(OSError):
                 path = os.path.join(root, name)
-                if os.path.islink(path) and not is_followed(path, os.readlink(path)):
+                facts = os.stat(path)
+                maker = maker_of(path, os.readlink(path)) if os.path.islink(path) else None
+                if maker not in {None, facts.st_uid}:
                     link = os.lstat(path)
                     yield OtherFile(name, form, link.st_size, link.st_mtime, is_link_of_others=True)
                     continue
-                facts = os.stat(path)
                 if stat.S_ISREG(facts.st_mode):
                     is_part = _is_part(root, name)
                     epoch, step = (None, None) if is_part else position_in_name(_without_end(name))

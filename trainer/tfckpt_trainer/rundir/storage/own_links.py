@@ -1,8 +1,9 @@
 """Opens paths that a person names. A symbolic link on the way is followed only if it is harmless.
 
 Whoever may write to a directory of a path can put a link there, which leads to what only the person
-may read or write. So a link is followed if its user or root made it, or if it leads to another name
-in its own directory.
+may read or write. So a link is followed if its user or root made it, if it leads to another name in
+its own directory, or if what it leads to belongs to whoever made it, as in the cache of a model hub
+that another user filled.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class LinkOfOthersError(OSError):
         super().__init__(
             errno.ELOOP,
             f"it is a symbolic link of {user_name(owner)} to {clean(target)}; links of other users "
-            "are followed only within their directory. Name the file or directory itself: "
+            "are followed only within their directory, or to what is theirs. Name the file or "
+            "directory itself: "
             f"`{shlex.quote(clean(itself))}`",
             str(path),
         )
@@ -134,10 +136,14 @@ def held_directory(directory: Path) -> Iterator[HeldDirectory]:
         os.close(descriptor)
 
 
-def is_followed(link: str, target: str) -> bool:
-    """Whether a link is followed if it is still the same when a file is opened."""
+def maker_of(link: str, target: str) -> int | None:
+    """Returns the ID of the user who made a link, if what it leads to has to be that user's.
+
+    This holds as long as it is the same when a file is opened.
+    """
     owner = os.lstat(link).st_uid
-    return _is_inside(target) or _is_own_in(os.path.dirname(link), owner, os.geteuid())
+    is_own = _is_inside(target) or _is_own_in(os.path.dirname(link), owner, os.geteuid())
+    return None if is_own else owner
 
 
 def _is_inside(target: str) -> bool:
@@ -188,6 +194,7 @@ class _Way:
         self._links = 0
         self.place = Path(os.path.abspath(self._start))
         self.rest = _names(self._path)
+        self._of_others: list[tuple[int, LinkOfOthersError]] = []
 
     def open(self, flags: int) -> int:
         """Opens the file or directory at the end of the path; returns its descriptor.
@@ -203,10 +210,19 @@ class _Way:
                 if inner is not None:
                     os.close(here)
                     here = inner
-        except BaseException:
+            self._require_end_of(os.fstat(here).st_uid)
+        except BaseException as error:
             os.close(here)
+            if isinstance(error, OSError):
+                self._require_end_of(None)
             raise
         return here
+
+    def _require_end_of(self, owner: int | None) -> None:
+        """Refuses links of others that led to something that is not theirs, or to nothing."""
+        for maker, refusal in self._of_others:
+            if maker != owner:
+                raise refusal
 
     def _step(self, here: int, flags: int) -> int | None:
         """Opens the next name; None if it was a link, and `rest` begins with its target now."""
@@ -232,7 +248,8 @@ class _Way:
         is_own = _is_inside(link.target) or is_own_there(directory, link.owner, os.geteuid())
         if not is_own:
             itself = os.path.normpath(self.place.joinpath(link.target, *after))
-            raise LinkOfOthersError(self.place / name, link.owner, link.target, itself)
+            refusal = LinkOfOthersError(self.place / name, link.owner, link.target, itself)
+            self._of_others.append((link.owner, refusal))
         self.rest = [*_names(link.target), *after]
         if not link.target.startswith("/"):
             return None
