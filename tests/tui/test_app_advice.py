@@ -76,6 +76,7 @@ NOT_IN_THE_APP = {
     "tools/reporting": "report",
     "tools/selftest": "selftest",
     "tools/tensors": "extract, convert, average, edit",
+    "services/processes/foreground.py": "launch --foreground",
     "services/runs/launch_form.py": "the command that launches a run again",
     "services/runs/check_directory.py": "what the app opens",
     "services/checkpoints/look_up.py": "ls and status",

@@ -28,6 +28,7 @@ from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.log_times import LogTimesRecorder
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.storage import owners
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.monitor.own_actions import ActionRun, ActionState
@@ -99,6 +100,8 @@ def pressing(*keys: str) -> Callable[[Pilot[int]], Any]:
 @pytest.fixture(autouse=True)
 def _own_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", "/home/ada/.config")
+    # Whoever runs the tests owns the files.
+    monkeypatch.setattr(owners, "name_of", lambda user: "ada")
 
 
 @pytest.fixture
