@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ from unittest import mock
 from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
 from steered import SteeredRun
 from this_process import until_taken
 from training_cluster import Cluster
@@ -21,6 +23,7 @@ from training_cluster import Cluster
 from accounts import ALICE, BOB, GROUP, acting_as, share
 from requirements import needs
 from tfckpt_trainer import Policy
+from tfckpt_trainer.catalog.directory import trash
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
@@ -29,7 +32,8 @@ from tfckpt_trainer.rundir.paths import RunDirectory, checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind
-from tfckpt_trainer.rundir.storage.documents import load
+from tfckpt_trainer.rundir.records.trash import TrashManifest, TrashPhase
+from tfckpt_trainer.rundir.storage.documents import load, store
 from waiting import wait_until
 from weekly import weekly
 
@@ -350,7 +354,11 @@ def test_what_a_stranger_leaves_keeps_no_run_from_its_first_start(make_run, tmp_
     root.mkdir()
     (root / "ckpt-260.index").symlink_to("/nowhere")
     (root / "ckpt-340.data-00000-of-00001").write_bytes(b"")
-    for path in root.iterdir():
+    (root / "ckpt-380.data-00000-of-00001").write_bytes(b"evil")
+    record = RunDirectory(root).record("ckpt-380")
+    record.parent.mkdir(parents=True)
+    record.write_bytes(b"evil")
+    for path in (*root.glob("ckpt-*"), record):
         os.chown(path, BOB, GROUP, follow_symlinks=False)
     (root / "ckpt-400.data-00000-of-00001").write_bytes(b"")
     with pytest.raises(RefusedError, match="ckpt-400") as refused:
@@ -359,7 +367,7 @@ def test_what_a_stranger_leaves_keeps_no_run_from_its_first_start(make_run, tmp_
     (root / "ckpt-400.data-00000-of-00001").unlink()
     assert len(list(make_run(total_steps=2))) == 2
     messages = [entry.message for entry in read_entries(RunDirectory(root))]
-    for name in ("ckpt-260", "ckpt-340"):
+    for name in ("ckpt-260", "ckpt-340", "ckpt-380"):
         words = f"{name} was passed over: it is no checkpoint, and another user put it there."
         assert words in messages
 
@@ -409,7 +417,9 @@ def test_what_a_colleague_closes_while_a_run_trains_costs_no_save_and_no_restart
         obstacles = [
             one for one in run.directories if one.parent == run.control and one not in kept
         ]
-        obstacles += [run.run_file, run.state_file]
+        obstacles += [run.run_file, run.state_file, run.head_file, run.trash_order, run.job_file]
+        if make is closed_directory:
+            obstacles.append(run.command_file)
     with acting_as(ALICE, 0o002):
         training = make_run(run.root, save_every_steps=1, total_steps=4)
         for _ in training:
@@ -424,3 +434,17 @@ def test_what_a_colleague_closes_while_a_run_trains_costs_no_save_and_no_restart
         assert len(list(make_run(run.root, save_every_steps=1, total_steps=6))) == 2
         # What was there is kept.
         assert len(list(run.root.rglob("*.damaged-*"))) >= len(obstacles)
+
+
+def test_a_start_waits_for_no_lock_of_the_trash(make_run, tmp_path, monkeypatch):
+    run = RunDirectory(tmp_path / "run")
+    list(make_run(save_every_steps=1, total_steps=2, retention=Policy(keep_last=1)))
+    (manifest,) = run.trash.glob("*/manifest.json")
+    store(manifest, replace(load(manifest, TrashManifest), phase=TrashPhase.PRUNING))
+    monkeypatch.setattr(trash, "LOCK_SECONDS", 0.0)
+    with open(run.trash_lock, "rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert len(list(make_run(total_steps=4))) == 2
+    messages = [entry.message for entry in read_entries(run)]
+    (told,) = [m for m in messages if m.startswith("What was interrupted in the trash stays as")]
+    assert "Another prune, undo, pin or emptying" in told

@@ -579,9 +579,13 @@ def test_what_a_colleague_closed_in_the_trash_keeps_nobody_from_pruning(
     assert by.endswith(f" (file of user {BOB})")
 
 
-def test_the_order_of_prunes_cannot_be_exhausted(tool: Tool, shared: Path) -> None:
+@pytest.mark.parametrize("sequence", [1 << 61, (1 << 61) + 1, 1 << 62, (1 << 62) + 1, 1 << 63])
+def test_the_order_of_prunes_cannot_be_exhausted(tool: Tool, shared: Path, sequence: int) -> None:
     made = two_branches(shared, time.time() - 3600)
-    put_in_trash(made, TrashPhase.TRASHED, sequence=2**63)
-    store(made.run.trash_order, TrashOrder(sequence=2**63))
-    assert tool("prune", shared, "ckpt-200", "--yes").code == 0
-    assert tool("undo", shared).data == "Brought back ckpt-200.\n"
+    put_in_trash(made, TrashPhase.TRASHED, sequence=sequence)
+    store(made.run.trash_order, TrashOrder(sequence=sequence))
+    for name in ("ckpt-200", "ckpt-300"):
+        assert tool("prune", shared, name, "--yes").code == 0
+    for name in ("ckpt-300", "ckpt-200"):
+        (newest, *_) = [one for one in list_trash(made.run) if one.names == [name]]
+        assert tool("undo", shared, "--trash", newest.id).data == f"Brought back {name}.\n"

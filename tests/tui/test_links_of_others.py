@@ -432,3 +432,33 @@ def test_what_a_link_says_is_cleaned(tool: Tool, place: Place) -> None:
     plant(place.run / "fine.npz", place.private / "\x1b[31mx")
     said = as_alice(tool, "convert", place.run, "c-1", place.run / "fine.npz")
     assert "\x1b" not in said.words
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("extract", "ckpt-1", "-o", "{run}/e.npz"),
+        ("extract", "file.npz", "-o", "{run}/e.safetensors"),
+        ("copy", "ckpt-1", "{run}/copied"),
+        ("report", "--output", "{run}/r.md"),
+        ("inspect", "ckpt-1", "--stats"),
+        ("verify",),
+        ("compare", "ckpt-1", "ckpt-2", "--norms"),
+    ],
+    ids=" ".join,
+)
+def test_no_run_is_read_behind_a_link_that_comes_to_its_name(
+    tool: Tool, place: Place, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    dest = place.run / "dest"
+    with acting_as(ALICE, 0o002):
+        write_files(dest, 1.0)
+        (dest / "only-here").write_text("")
+    before = tree(place.run)
+    # Right after the run was opened.
+    swapped(place, place.private, monkeypatch, cli, "without_links")
+    command, *others = (word.format(run=place.run) for word in words)
+    said = as_alice(tool, command, dest, *others)
+    assert dest.is_symlink()
+    assert str(SECRET) not in said.data
+    assert_nothing_leaked(place, before)

@@ -468,6 +468,10 @@ class RunDirectory(msgspec.Struct, frozen=True, dict=True):
             self.trash_lock,
         )
 
+    @property
+    def _read_by_all(self) -> tuple[Path, ...]:
+        return self.run_file, self.state_file, self.head_file, self.trash_order, self.job_file
+
     def move_others_aside(self, *, closed: bool = False) -> list[str]:
         """Renames what lies where directories and files of the run belong; returns what it did.
 
@@ -482,7 +486,9 @@ class RunDirectory(msgspec.Struct, frozen=True, dict=True):
         belongs = [
             *((path, stat.S_ISDIR, os.R_OK | os.W_OK | os.X_OK) for path in directories),
             *((path, stat.S_ISREG, os.R_OK | os.W_OK) for path in self.files_changed_in_place),
-            *((path, stat.S_ISREG, os.R_OK) for path in (self.run_file, self.state_file)),
+            *((path, stat.S_ISREG, os.R_OK) for path in self._read_by_all),
+            # Only the user who started the run can read it.
+            (self.command_file, stat.S_ISREG, os.F_OK),
         ]
         told = [_move_if_wrong(*one, is_looked_at=closed) for one in belongs]
         return list(filter(None, told))

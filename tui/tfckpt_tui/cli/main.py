@@ -25,6 +25,7 @@ from tfckpt_trainer.errors import (
     describe_error,
 )
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
+from tfckpt_trainer.rundir.storage.parent_directory import without_links
 from tfckpt_tui.cli.answer_guard import (
     DEFAULT_SECONDS,
     NoAnswerError,
@@ -476,7 +477,8 @@ def on_open_run(act: Callable[..., Any]) -> Callable[..., Any]:
     def opened(directory: Path, **options: Any) -> Any:
         run = open_run(directory)
         try:
-            return act(run, **options)
+            with without_links(run.root):
+                return act(run, **options)
         except UnknownCheckpointError as error:
             from tfckpt_trainer.catalog.directory.trash import in_trash_error
 

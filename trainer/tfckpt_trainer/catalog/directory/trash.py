@@ -37,8 +37,10 @@ MANIFEST = "manifest.json"
 RETENTION = "retention"
 """Value of `TrashManifest.by` for a trainer that pruned by its own rules."""
 LOCK_SECONDS = 10.0
-MOST_PRUNES = 1 << 40
-"""In a run. A greater sequence number is not one that this library gave."""
+LARGEST_SEQUENCE = 1 << 62
+"""A greater one is not one that this library gave."""
+LARGEST_COUNTED = LARGEST_SEQUENCE >> 1
+"""No new one follows a greater one: whoever may write to the trash could leave none."""
 
 
 EMPTIED = ".emptied"
@@ -221,11 +223,11 @@ def next_sequence(run: RunDirectory) -> int:
     Raises:
         OSError: It could not be stored.
     """
-    highest = max((manifest.sequence for manifest in list_trash(run)), default=0)
+    sequences = [manifest.sequence for manifest in list_trash(run)]
     with suppress(DamagedFileError):
         noted = load_if_exists(run.trash_order, TrashOrder)
-        if noted is not None and noted.sequence <= MOST_PRUNES:
-            highest = max(highest, noted.sequence)
+        sequences += [noted.sequence] if noted is not None else []
+    highest = max((one for one in sequences if one <= LARGEST_COUNTED), default=0)
     # Not flushed: after a power loss, the manifests still have their order.
     store(run.trash_order, TrashOrder(sequence=highest + 1), durable=False)
     return highest + 1
@@ -263,7 +265,7 @@ def read_manifest(directory: Path) -> tuple[TrashManifest | None, str]:
     if manifest.id != directory.name.removesuffix(EMPTIED):
         return None, _damage(directory, "its manifest is of another prune")
     problem = next(filter(None, map(_problem_of, manifest.checkpoints)), "")
-    if manifest.sequence > MOST_PRUNES:
+    if manifest.sequence > LARGEST_SEQUENCE:
         problem = f"its manifest is the {manifest.sequence:,}th of the run"
     return (None, _damage(directory, problem)) if problem else (_signed(directory, manifest), "")
 

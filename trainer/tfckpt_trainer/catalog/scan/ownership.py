@@ -20,8 +20,9 @@ from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointS
 from tfckpt_trainer.catalog.directory.save_directories import parts_directory
 from tfckpt_trainer.catalog.scan.states import CheckpointEvidence, StateVerdict
 from tfckpt_trainer.errors import BundleError, DamagedFileError
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import VerificationRecord
-from tfckpt_trainer.rundir.storage.files import list_directory
+from tfckpt_trainer.rundir.storage.files import facts_of, list_directory
 from tfckpt_trainer.rundir.storage.owners import is_own_there
 
 
@@ -73,12 +74,23 @@ def ownership_of(root: Path, evidence: CheckpointEvidence, verdict: StateVerdict
     return Ownership.LIKELY if is_likely else Ownership.NONE
 
 
-def is_left_by_others(root: Path, checkpoint: Checkpoint) -> bool:
-    """Whether nothing shows that it is a checkpoint, and other users put all of its files there."""
-    if checkpoint.is_proven:
+def is_left_by_others(run: RunDirectory, checkpoint: Checkpoint, *, has_begun: bool) -> bool:
+    """Whether nothing shows that it is a checkpoint, and other users put all of its files there.
+
+    Args:
+        run: The run directory.
+        checkpoint: The checkpoint.
+        has_begun: Whether the run began without it: then no record shows that it is one.
+    """
+    root, name = run.root, checkpoint.name
+    is_recorded = checkpoint.record is not None and not has_begun
+    is_whole = checkpoint.restorable or is_recorded or index_path(root / name).is_file()
+    if checkpoint.is_proven and is_whole:
         return False
-    entries = (entry for entry in list_directory(root) if owner_of(entry.name) == checkpoint.name)
-    owners = {entry.stat(follow_symlinks=False).st_uid for entry in entries}
+    entries = [entry for entry in list_directory(root) if owner_of(entry.name) == name]
+    found = [entry.stat(follow_symlinks=False) for entry in entries]
+    found += filter(None, [facts_of(run.record(name))])
+    owners = {facts.st_uid for facts in found}
     return bool(owners) and not any(is_own_there(root, one, os.geteuid()) for one in owners)
 
 

@@ -51,15 +51,24 @@ def file_system_type(path: Path, kinds: Mapping[str, str]) -> str:
         kind = kinds.get(place, kind)
         if _is_network(kind) or links == _MOST_LINKS:
             break
-        if os.path.islink(place):
+        target = _target_of(place)
+        if target:
             links += 1
-            target = os.path.join(os.path.dirname(place), os.readlink(place))
+            target = os.path.join(os.path.dirname(place), target)
             place, rest = "/", [*Path(os.path.normpath(target)).parts[1:], *rest]
             kind = kinds.get(place, "")
     for part in rest:
         place = os.path.join(place, part)
         kind = kinds.get(place, kind)
     return kind
+
+
+def _target_of(path: str) -> str:
+    """Returns where a link leads; empty for what is no link, or not there."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
 
 
 def _is_network(kind: str) -> bool:

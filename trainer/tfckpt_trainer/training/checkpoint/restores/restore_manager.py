@@ -20,7 +20,7 @@ from tfckpt_trainer.catalog.scan.lineage import BranchStep, plan_restore
 from tfckpt_trainer.catalog.scan.ownership import is_left_by_others
 from tfckpt_trainer.catalog.verification.damaged_documents import damage_at_start
 from tfckpt_trainer.catalog.verification.verify_checkpoint import record_damage
-from tfckpt_trainer.errors import RefusedError
+from tfckpt_trainer.errors import RefusedError, TfckptError, describe_error
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, WorkerFacts
@@ -47,6 +47,7 @@ from tfckpt_trainer.training.hyperparameters.unsaved_changes import (
     UnsavedChanges,
     find_unsaved_changes,
 )
+from tfckpt_trainer.training.process.signals_and_exit import is_restart
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 from tfckpt_trainer.words.counts import count, first_lines
@@ -391,9 +392,7 @@ class RestoreManager:
     def _plan_start(self) -> _StartPlan:
         """Cleans up after an earlier process, and lists the checkpoints to try; chief only."""
         log = self._telemetry.event_log
-        for manifest in settle_interrupted_prunes(self._run, partial(log.note, EventKind.NOTE)):
-            kind, message, details = event_of_settled(manifest)
-            log.note(kind, message, details=details)
+        self._settle_prunes()
         with suppress(OSError):
             delete_checkpoint_of_check(self._run.check_directory)
         self._saves.finish_interrupted()
@@ -403,7 +402,9 @@ class RestoreManager:
         catalog = Catalog(self._run)
         head = read_head(self._run)
         candidates = in_order_of_use(catalog.scan(time.time()), head)
-        strays = [c.name for c in candidates if is_left_by_others(self._run.root, c)]
+        # It has restored and saved none: it began without those that are here.
+        begun = is_restart() and head is None
+        strays = [c.name for c in candidates if is_left_by_others(self._run, c, has_begun=begun)]
         for name in strays:
             words = f"{name} was passed over: it is no checkpoint, and another user put it there."
             log.note(EventKind.NOTE, words)
@@ -424,6 +425,17 @@ class RestoreManager:
             for c in checkpoints
         ]
         return _StartPlan(targets, resumed.sequence if resumed else 0)
+
+    def _settle_prunes(self) -> None:
+        """Brings back what interrupted prunes had moved. What prevents it ends no start."""
+        log = self._telemetry.event_log
+        try:
+            for manifest in settle_interrupted_prunes(self._run, partial(log.note, EventKind.NOTE)):
+                kind, message, details = event_of_settled(manifest)
+                log.note(kind, message, details=details)
+        except (OSError, TfckptError) as error:
+            why = describe_error(error).rstrip(".")
+            log.note(EventKind.NOTE, f"What was interrupted in the trash stays as it is: {why}.")
 
     def _find(self, name: str) -> RestoreTarget:
         catalog = Catalog(self._run)
