@@ -322,7 +322,7 @@ def test_no_run_is_launched_behind_a_link_of_another_user(tool: Tool, place: Pla
 
 def test_no_run_is_opened_behind_a_link_of_another_user(tool: Tool, place: Place) -> None:
     plant(place.run / "dest", place.private)
-    for words in (["ls"], ["prune", "--keep-last", "1", "--yes"], ["verify"]):
+    for words in (["ls"], ["prune", "--keep-last", "1", "--yes"], ["verify"], ["runs"]):
         said = as_alice(tool, words[0], place.run / "dest", *words[1:])
         assert_refused(said, place.run / "dest", place.private)
 

@@ -34,7 +34,7 @@ from tfckpt_tui.cli.answer_guard import app_opened
 from tfckpt_tui.cli.main import DirectoryArgument, DirectoryPath, FiniteRange, RunArgument, prints
 from tfckpt_tui.cli.output import app_unavailable_reason, print_json, print_line, print_message
 from tfckpt_tui.reports.control import LaunchReport
-from tfckpt_tui.services.runs.open_run import open_run
+from tfckpt_tui.services.runs.open_run import directory_of_runs, open_run
 from tfckpt_tui.services.runs.recent_runs import remember_run
 
 DEMO_MODULE = "tfckpt_trainer.examples.language_model"
@@ -330,8 +330,7 @@ def browse(directory: Path | None, read_only: bool) -> int:
     from tfckpt_tui.settings.config import read_config
 
     _check_terminal(detach=False)
-    if directory is not None and not directory.is_dir():
-        raise UsageError(f"{directory} is not a directory; name one that contains runs.")
+    directory = directory_of_runs(directory) if directory is not None else None
     require_extension()
     app_opened()
     listed: RunsApp | None = None

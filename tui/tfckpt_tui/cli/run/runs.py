@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 
 from tfckpt_trainer.bundle.checksum import require_extension
-from tfckpt_trainer.errors import UsageError
 from tfckpt_tui.cli.main import DirectoryArgument, prints
 from tfckpt_tui.cli.output import print_json, print_line, print_message, print_table
 from tfckpt_tui.formats.run_columns import json_values, table
 from tfckpt_tui.reports.run_facts import RunLine, RunsReport
 from tfckpt_tui.services.runs.job_list import ANSWER_TIMEOUT_SECONDS, JobList
+from tfckpt_tui.services.runs.open_run import directory_of_runs
 from tfckpt_tui.services.runs.recent_runs import remembered_runs
 from tfckpt_tui.services.runs.search import RunSearch
 
@@ -28,10 +28,8 @@ def runs(directory: Path | None, as_json: bool) -> None:
     .keras or .weights.h5 file.
     `browse` lists the same ones.
     """
-    if directory is not None and not directory.is_dir():
-        raise UsageError(f"{directory} is not a directory; name one that contains runs.")
+    search = RunSearch(directory_of_runs(directory)) if directory is not None else None
     require_extension()
-    search = RunSearch(directory) if directory is not None else None
     if search is not None:
         roots = search.find(ANSWER_TIMEOUT_SECONDS, whole=True)
     else:

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from tfckpt_trainer.errors import RefusedError, describe_error
+from tfckpt_trainer.errors import RefusedError, UsageError, describe_error
 from tfckpt_trainer.machine.user_directories import expand_user
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
@@ -37,6 +37,18 @@ def open_run(directory: str | Path, *, may_be_empty: bool = False) -> RunDirecto
 
     check_directory(run, may_be_empty=may_be_empty)
     return run
+
+
+def directory_of_runs(directory: Path) -> Path:
+    """Returns the path without links of a directory that contains runs.
+
+    Raises:
+        RefusedError: A link of another user leads to it.
+        UsageError: It is no directory.
+    """
+    if not directory.is_dir():
+        raise UsageError(f"{directory} is not a directory; name one that contains runs.")
+    return _root(directory)
 
 
 def _root(directory: str | Path) -> Path:
