@@ -11,7 +11,7 @@ from tfckpt_trainer.rundir.storage.disk import LocalDisk
 
 CHANGES = (
     "open", "write", "flush", "rename", "remove", "make_directory", "remove_directory",
-    "remove_tree", "set_mode", "set_time",
+    "remove_tree", "remove_directories", "set_mode", "set_time",
 )  # fmt: skip
 _TO_WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 

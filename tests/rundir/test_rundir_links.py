@@ -46,6 +46,9 @@ WRITES: dict[str, Act] = {
     "delete_file": files.delete_file,
     # It asks the disk, and takes a refusal for an answer.
     "delete_if_empty": lambda path: LocalDisk().remove_directory(path.with_name("directory")),
+    "delete_if_without_files": lambda path: LocalDisk().remove_directories(
+        path.with_name("directory")
+    ),
     "delete_tree": lambda path: files.delete_tree(path.parent / "directory"),
     "create_file": lambda path: files.create_file(path.with_name("new")).close(),
     "create_directory": lambda path: files.create_directory(path.with_name("new")),

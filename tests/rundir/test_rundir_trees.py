@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deep_trees import make_deep
-from tfckpt_trainer.rundir.storage.files import delete_tree
+from tfckpt_trainer.rundir.storage.files import delete_if_without_files, delete_tree
 from tfckpt_trainer.rundir.storage.trees import walk
 
 
@@ -38,3 +38,19 @@ def test_no_link_is_followed(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="to-outside"):
         delete_tree(tmp_path / "to-outside")
     assert next(iter(walk(tmp_path / "to-outside")))[1] == ["kept"]
+
+
+def test_a_tree_is_deleted_only_if_nothing_but_directories_is_in_it(tmp_path: Path) -> None:
+    make_deep(tmp_path / "deep")
+    # Its end is too deep to be seen.
+    assert not delete_if_without_files(tmp_path / "deep")
+    delete_tree(tmp_path / "deep")
+    place = tmp_path / "tree" / "a" / "b"
+    place.mkdir(parents=True)
+    (tmp_path / "tree" / "c").mkdir()
+    (place / "link").symlink_to("nowhere")
+    assert not delete_if_without_files(tmp_path / "tree")
+    assert (place / "link").is_symlink() and (tmp_path / "tree" / "c").is_dir()
+    (place / "link").unlink()
+    assert delete_if_without_files(tmp_path / "tree")
+    assert list(tmp_path.iterdir()) == []

@@ -23,7 +23,6 @@ from tfckpt_trainer.catalog.directory.trash import (
     locked_trash,
     read_manifest,
 )
-from tfckpt_trainer.catalog.retention.moving import remove_empty
 from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.machine.permissions import is_closed, may_replace
 from tfckpt_trainer.rundir.disk_reserve import keep_reserve
@@ -31,6 +30,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashManifest, TrashPhase
 from tfckpt_trainer.rundir.storage.files import (
     delete_file,
+    delete_if_without_files,
     facts_of,
     list_directory,
     move,
@@ -232,7 +232,7 @@ class _Emptying:
                     delete_file(directory / entry.name)
         except OSError as error:
             self.problems.append(_not_deleted(directory, error))
-        remove_empty(directory)
+        delete_if_without_files(directory)
 
     def _delete_file(self, path: Path, name: str) -> None:
         freed = delete_part(path, name)

@@ -17,12 +17,10 @@ from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint
 from tfckpt_trainer.rundir.storage.files import (
-    delete_if_empty,
     make_directory,
     move,
     sync_directory,
 )
-from tfckpt_trainer.rundir.storage.trees import walk
 
 _INDEX = ".index"
 
@@ -116,14 +114,6 @@ def bring_back(
                     moves.bring_back(name)
         moves.flush()
     return returning
-
-
-def remove_empty(directory: Path) -> None:
-    """Removes a directory and its subdirectories, as far as they are empty."""
-    for path, _ in reversed(list(walk(directory))):
-        if not delete_if_empty(Path(path)):
-            # It has files that no prune moved there.
-            return
 
 
 class _Moves:

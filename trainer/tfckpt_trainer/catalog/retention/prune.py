@@ -37,7 +37,6 @@ from tfckpt_trainer.catalog.retention.matching import Checksums
 from tfckpt_trainer.catalog.retention.moving import (
     bring_back,
     check_can_return,
-    remove_empty,
     trash_files,
 )
 from tfckpt_trainer.catalog.retention.state_list import (
@@ -84,6 +83,7 @@ from tfckpt_trainer.rundir.records.trash import (
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_trainer.rundir.storage.files import (
     delete_file,
+    delete_if_without_files,
     facts_of,
     make_directory,
     sync_directory,
@@ -561,7 +561,7 @@ def _close(run: RunDirectory, manifest: TrashManifest) -> TrashManifest:
     """Removes a manifest without checkpoints."""
     place = run.trash / manifest.id
     delete_file(place / MANIFEST)
-    remove_empty(place)
+    delete_if_without_files(place)
     sync_directory(run.trash)
     return manifest
 
@@ -570,7 +570,7 @@ def _drop(place: Path) -> None:
     """Removes the directory of a prune that moved nothing."""
     with suppress(OSError):
         delete_file(place / MANIFEST)
-        remove_empty(place)
+        delete_if_without_files(place)
 
 
 def _why(error: Exception) -> str:

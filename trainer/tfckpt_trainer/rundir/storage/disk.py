@@ -50,6 +50,9 @@ class Disk(Protocol):
     def remove_tree(self, directory: Path) -> None:
         """Removes a directory with all that is in it."""
 
+    def remove_directories(self, directory: Path) -> None:
+        """Removes a directory and those below it, if nothing else is in them."""
+
     def set_mode(self, descriptor: int, mode: int) -> None:
         """Sets the permissions of an open file or directory."""
 
@@ -115,9 +118,16 @@ class LocalDisk:
 
     def remove_tree(self, directory: Path) -> None:
         """Removes a directory with all that is in it."""
+        self._remove(directory, only_directories=False)
+
+    def remove_directories(self, directory: Path) -> None:
+        """Removes a directory and those below it, if nothing else is in them."""
+        self._remove(directory, only_directories=True)
+
+    def _remove(self, directory: Path, *, only_directories: bool) -> None:
         with ParentDirectory(directory) as parent:
             try:
-                remove_tree(parent.descriptor, os.fspath(parent.name))
+                remove_tree(parent.descriptor, parent.name, only_directories=only_directories)
             except OSError as error:
                 # Of a file in it, the error has the last name alone.
                 error.filename = str(directory)

@@ -23,6 +23,7 @@ from tfckpt_trainer.rundir.storage.parent_directory import (
     link_words,
 )
 from tfckpt_trainer.rundir.storage.server_facts import ask_server
+from tfckpt_trainer.rundir.storage.trees import walk
 from tfckpt_trainer.words.advice import Advice
 
 RECORD_LIMIT = 16 << 20
@@ -187,6 +188,17 @@ def delete_tree(directory: Path) -> None:
         OSError: It does not exist, is a link, or cannot be deleted.
     """
     disk().remove_tree(directory)
+
+
+def delete_if_without_files(directory: Path) -> bool:
+    """Deletes a directory and those below it, unless something else is there; whether it did."""
+    if any(names for _, names in walk(directory)):
+        return False
+    try:
+        disk().remove_directories(directory)
+    except OSError:
+        return False
+    return True
 
 
 def delete_if_empty(directory: Path) -> bool:

@@ -34,7 +34,7 @@ def walk(directory: str | os.PathLike[str]) -> Iterator[tuple[str, list[str]]]:
         yield place, names
 
 
-def remove_tree(parent: int | None, name: str) -> None:
+def remove_tree(parent: int | None, name: str, *, only_directories: bool = False) -> None:
     """Removes a directory with all that is in it. Follows no link.
 
     What is in a directory below it moves up first. So two directories are open, whatever the depth.
@@ -42,18 +42,19 @@ def remove_tree(parent: int | None, name: str) -> None:
     Args:
         parent: The open directory in which it is; None if the name is a whole path.
         name: Its name there.
+        only_directories: Whether to remove nothing but directories, and to end at anything else.
 
     Raises:
-        OSError: It is no directory, or something in it cannot be removed.
+        OSError: It is no directory, or something in it cannot be removed, or is not to be.
     """
     top = os.open(name, _DIRECTORY, dir_fd=parent)
     try:
-        waiting = _remove_files(top, top)
+        waiting = _remove_files(top, top, only_directories=only_directories)
         while waiting:
             inner = waiting.pop()
             descriptor = os.open(inner, _DIRECTORY, dir_fd=top)
             try:
-                waiting += _remove_files(descriptor, top)
+                waiting += _remove_files(descriptor, top, only_directories=only_directories)
             finally:
                 os.close(descriptor)
             os.rmdir(inner, dir_fd=top)
@@ -62,13 +63,15 @@ def remove_tree(parent: int | None, name: str) -> None:
     os.rmdir(name, dir_fd=parent)
 
 
-def _remove_files(directory: int, top: int) -> list[str]:
+def _remove_files(directory: int, top: int, *, only_directories: bool) -> list[str]:
     """Removes what is in a directory but directories; returns the names of those, now in `top`."""
     with os.scandir(directory) as entries:
         found = list(entries)
     inner = []
     for entry in found:
         if not entry.is_dir(follow_symlinks=False):
+            if only_directories:
+                raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), entry.name)
             os.unlink(entry.name, dir_fd=directory)
         elif directory == top:
             inner.append(entry.name)
