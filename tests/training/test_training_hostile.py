@@ -23,9 +23,10 @@ from training_cluster import Cluster
 from accounts import ALICE, BOB, GROUP, acting_as, share
 from requirements import needs
 from tfckpt_trainer import Policy
+from tfckpt_trainer.catalog.commit.saves import commit_save
 from tfckpt_trainer.catalog.directory import trash
 from tfckpt_trainer.errors import RefusedError
-from tfckpt_trainer.rundir.command_queue import CommandQueue
+from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.status_files import load_status
 from tfckpt_trainer.rundir.paths import RunDirectory, checkpoint_name
@@ -448,3 +449,70 @@ def test_a_start_waits_for_no_lock_of_the_trash(make_run, tmp_path, monkeypatch)
     messages = [entry.message for entry in read_entries(run)]
     (told,) = [m for m in messages if m.startswith("What was interrupted in the trash stays as")]
     assert "Another prune, undo, pin or emptying" in told
+
+
+def test_what_has_the_names_of_coming_checkpoints_stops_no_save(make_run, tmp_path):
+    root = tmp_path / "run"
+    training = make_run(save_every_steps=1, total_steps=4)
+    for _ in training:
+        if training.step == 1:
+            for name in ("ckpt-3", "ckpt-b1-3", "ckpt-b1-4", "ckpt-b2-4", "ckpt-b3-4"):
+                (root / f"{name}.data-00000-of-00001").mkdir()
+    assert {path.stem for path in root.glob("*.index")} >= {"ckpt-b2-3", "ckpt-b4-4"}
+
+
+def test_a_name_that_is_taken_while_a_save_is_written_costs_no_save(
+    make_run, tmp_path, monkeypatch
+):
+    from tfckpt_trainer.training.checkpoint.saves import saver
+
+    root, taken = tmp_path / "run", []
+
+    def commit(run: RunDirectory, record: CheckpointRecord) -> str:
+        if record.step == 2 and len(taken) < 2:
+            taken.append(record.name)
+            (root / f"{record.name}.index").mkdir()
+        return commit_save(run, record)
+
+    monkeypatch.setattr(saver, "commit_save", commit)
+    assert len(list(make_run(total_steps=2))) == 2
+    assert taken == ["ckpt-2", "ckpt-b1-2"]
+    assert (root / "ckpt-b2-2.index").is_file()
+    assert list(make_run(total_steps=2)) == []
+
+
+def test_what_is_put_in_the_way_of_the_last_save_costs_no_step(make_run, tmp_path, monkeypatch):
+    from tfckpt_trainer.training.checkpoint.saves import saver
+
+    run = RunDirectory(tmp_path / "run")
+
+    def commit(run: RunDirectory, record: CheckpointRecord) -> str:
+        if not run.root.joinpath("moved").exists():
+            run.records_directory.rename(run.root / "moved")
+            run.records_directory.write_text("no directory")
+        return commit_save(run, record)
+
+    monkeypatch.setattr(saver, "commit_save", commit)
+    assert len(list(make_run(total_steps=2))) == 2
+    assert load(run.record("ckpt-2"), CheckpointRecord).step == 2
+
+
+@needs("root")
+def test_an_answer_counts_only_from_who_runs_the_trainer(tmp_path):
+    run = RunDirectory(tmp_path)
+    run.create()
+    queue = CommandQueue(run)
+    asked = queue.submit(CommandKind.SAVE, requested_by="ada@host")
+    done = advance(asked, CommandState.DONE, "Saved ckpt-9999.")
+    (run.inbox / f"{asked.id}.json").unlink()
+    store(run.done / f"{asked.id}.json", done)
+    store(run.worker_status(0), done)
+    os.chown(run.worker_status(0), ALICE, GROUP)
+    answer = run.done / f"{asked.id}.json"
+    for owner in (0, ALICE):
+        os.chown(answer, owner, GROUP)
+        assert queue.look_up(asked.id) == done
+    os.chown(answer, BOB, GROUP)
+    forged = queue.look_up(asked.id)
+    assert forged is not None and forged.state is CommandState.FAILED
+    assert f"user {BOB}, who does not run the trainer, wrote the answer" in forged.message

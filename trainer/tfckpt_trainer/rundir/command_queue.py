@@ -42,7 +42,7 @@ from tfckpt_trainer.rundir.storage.documents import (
 from tfckpt_trainer.rundir.storage.files import delete_file, list_directory, make_directory, rename
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.storage.identity import Identity, identity_in
-from tfckpt_trainer.rundir.storage.owners import signed_by
+from tfckpt_trainer.rundir.storage.owners import signed_by, user_name
 from tfckpt_trainer.words.counts import count
 from tfckpt_trainer.words.times import utc_time
 
@@ -194,10 +194,26 @@ class CommandQueue:
         # Commands move in this order only, so a second pass finds one that moved during the first.
         for _ in range(2):
             for place in (self._run.inbox, self._run.active, self._run.done):
-                command = load_status(place / f"{identifier}.json", Command)
+                path = place / f"{identifier}.json"
+                command = load_status(path, Command)
                 if command is not None:
-                    return command
+                    return self._believed(path, command)
         return None
+
+    def _believed(self, path: Path, command: Command) -> Command:
+        """Returns a command as failed if somebody wrote that it is done who runs no trainer."""
+        if command.state is not CommandState.DONE:
+            return command
+        with suppress(OSError):
+            owner = os.lstat(path).st_uid
+            trainer = os.lstat(self._run.worker_status(0)).st_uid
+            if owner not in {0, trainer}:
+                words = (
+                    f"{user_name(owner)}, who does not run the trainer, wrote the answer "
+                    f"{command.message!r}. The event log has what was carried out."
+                )
+                return advance(command, CommandState.FAILED, words)
+        return command
 
     def wait(
         self,

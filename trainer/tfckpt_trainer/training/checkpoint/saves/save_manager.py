@@ -32,6 +32,9 @@ from tfckpt_trainer.training.telemetry.step_metrics import finite, not_finite
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.words.counts import size
 
+MOST_NAMES = 4
+"""Names under which a save is tried: somebody may take each while it is written."""
+
 EXIT_WAIT_SECONDS = 30.0
 """How long a process that ends without the others waits for a background save."""
 
@@ -129,12 +132,14 @@ class SaveManager:
         self.finish_all()
         record, facts = self._prepare(trigger, command)
         outcome = self._save_here(record, facts, command)
+        if outcome.name is None and not (outcome.disk_full or outcome.refused):
+            # What others put in its way while it was written is renamed by the next save.
+            record = self._numbered_again(record)
+            outcome = self._save_here(record, facts, command)
         fallback = self._fallback if outcome.name is None else None
         if fallback is None:
             return outcome
-        self._count()
-        position = self._state.position
-        record = replace(on_branch(record, position.branch), sequence=position.sequence)
+        record = self._numbered_again(record)
         with self._telemetry.heartbeat.doing(Activity.SAVING, record.name):
             elsewhere = self._saver.in_directory(fallback).save(record, facts)
         if elsewhere.name is None:
@@ -251,6 +256,12 @@ class SaveManager:
         # and must not share its place in the history with another.
         self._state.position.sequence += 1
 
+    def _numbered_again(self, record: CheckpointRecord) -> CheckpointRecord:
+        """Returns a record for another try to save the same step."""
+        self._count()
+        position = self._state.position
+        return replace(on_branch(record, position.branch), sequence=position.sequence)
+
     def _with_free_name(
         self,
         save: Callable[[CheckpointRecord, WorkerFacts], ResultT],
@@ -259,7 +270,9 @@ class SaveManager:
     ) -> tuple[CheckpointRecord, ResultT]:
         """Saves, on a new branch if another file has the name; returns what was saved, and how."""
         result = save(record, facts)
-        if isinstance(result, SaveOutcome) and result.free_branch is not None:
+        for _ in range(MOST_NAMES - 1):
+            if not isinstance(result, SaveOutcome) or result.free_branch is None:
+                break
             record = self._change_branch(record, result.problem, result.free_branch)
             result = save(record, facts)
         return record, result

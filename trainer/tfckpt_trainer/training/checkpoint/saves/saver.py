@@ -21,14 +21,14 @@ from tfckpt_trainer.catalog.commit.saves import (
 )
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.errors import DamagedFileError, RefusedError
-from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.errors import DamagedFileError, RefusedError, describe_error
+from tfckpt_trainer.rundir.paths import RunDirectory, checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts, WorkerFacts
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.exactness import merge_exactness
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load, load_if_exists, store, try_read
-from tfckpt_trainer.rundir.storage.files import open_plain
+from tfckpt_trainer.rundir.storage.files import list_directory, open_plain
 from tfckpt_trainer.training.checkpoint.saves.background_save import BackgroundSave
 from tfckpt_trainer.training.checkpoint.saves.disk_space import DiskSpace
 from tfckpt_trainer.training.checkpoint.saves.save_options import SaveOptions
@@ -235,20 +235,25 @@ class Saver:
             # A record that cannot be read tells of no other values.
             saved = try_read(partial(load, run.record(name), CheckpointRecord)) or record
             if saved.asked != record.asked:
-                return self._taken(f"{name} exists with other hyperparameters or skipped input")
+                problem = f"{name} exists with other hyperparameters or skipped input"
+                return self._taken(problem, record.step)
             if verify(run.root / name).ok:
                 return SaveOutcome(name, record.step, record.branch, already_saved=True)
-            return self._taken(f"{name} exists and is damaged")
+            return self._taken(f"{name} exists and is damaged", record.step)
         existing = sorted(path.name for path in run.root.glob(f"{name}.*"))
         if existing:
-            return self._taken(f"{existing[0]} exists and is not of this run")
+            return self._taken(f"{existing[0]} exists and is not of this run", record.step)
         problem = self._disk.reserve(record, found)
         return _refusal(problem, disk_full=True) if problem else None
 
-    def _taken(self, problem: str) -> SaveOutcome:
+    def _taken(self, problem: str, step: int) -> SaveOutcome:
         catalog = Catalog(self._run)
         catalog.scan(time.time(), quick=True)
         free = catalog.branch_tips(list_trash(self._run)).next
+        # What is no checkpoint, such as a directory, can have the name of one all the same.
+        taken = {entry.name.partition(".")[0] for entry in list_directory(self._run.root)}
+        while checkpoint_name(step, free) in taken:
+            free += 1
         return replace(_refusal(problem), free_branch=free)
 
     def _outcome_of_chief(self, decision: SaveOutcome | None) -> SaveOutcome:
@@ -261,17 +266,20 @@ class Saver:
     ) -> SaveOutcome:
         """Commits the save if all workers succeeded, or removes it; on the chief only."""
         against = [vote for vote in votes if vote.problem]
+        taken = ""
         if not against:
             try:
                 return self._commit(record, votes, began, background=background)
             except Exception as error:
+                if isinstance(error, FileExistsError):
+                    taken = describe_error(error)
                 # Whatever it is: the other workers wait for the decision.
                 against = [SaveVote.against(0, error)]
         try:
             discard_save(self._run, record.name)
         except OSError as error:
             against.append(SaveVote.against(0, error, "its files could not be removed"))
-        return outcome_without(against)
+        return self._taken(taken, record.step) if taken else outcome_without(against)
 
     def _commit(
         self, record: CheckpointRecord, votes: list[SaveVote], began: float, *, background: bool
