@@ -7,6 +7,7 @@ with acting_as(ALICE, umask=0o002):
 from __future__ import annotations
 
 # Imported before the tests are another user, who cannot read the modules of root.
+import encodings.ascii  # noqa: F401
 import grp  # noqa: F401
 import os
 import pwd  # noqa: F401

@@ -6,6 +6,7 @@ python supervise_as.py USER GROUP RUN
 from __future__ import annotations
 
 # Of the standard library, imported where they are needed.
+import encodings.ascii  # noqa: F401
 import grp  # noqa: F401
 import os
 import pkgutil
