@@ -366,6 +366,19 @@ def test_a_link_that_comes_to_the_destination_meanwhile_is_not_followed(
     assert list((place.private / "docs").iterdir()) == []
 
 
+def test_a_link_that_comes_to_a_destination_elsewhere_is_not_followed(
+    tool: Tool, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Below the run, the command that opened it follows no link anyway.
+    elsewhere = Place(share(place.run.parent / "other"), place.private)
+    with acting_as(ALICE, 0o002):
+        (elsewhere.run / "dest").mkdir()
+    swapped(elsewhere, place.private / "docs", monkeypatch, *HOOKS["copy"])
+    as_alice(tool, *COPIES["copy"](place.run, elsewhere.run / "dest"))
+    assert (elsewhere.run / "dest").is_symlink()
+    assert list((place.private / "docs").iterdir()) == []
+
+
 @pytest.mark.parametrize("words", [("average", "1", "2"), ("edit", "2", "--cast", "v", "float16")])
 def test_a_link_that_comes_to_the_run_meanwhile_is_not_followed(
     tool: Tool, place: Place, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
