@@ -122,16 +122,21 @@ def test_a_script_that_fails_makes_the_job_fail(tmp_path):
     assert done.returncode == 1, done.stdout
 
 
-def test_ctrl_c_is_an_interrupt(tmp_path):
-    run = RunDirectory(tmp_path / "run")
+def sleeping(run, **options):
+    """Launches a run in the foreground that goes on until it is stopped."""
     command = [sys.executable, "-m", "tfckpt_tui.cli.main", "launch", run.root, "--foreground"]
-    job = subprocess.Popen(
+    return subprocess.Popen(
         list(map(str, [*command, "--no-standby", "--", "sleep", "600"])),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        start_new_session=True,
+        **options,
     )
+
+
+def test_ctrl_c_is_an_interrupt(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    job = sleeping(run, start_new_session=True)
     # The first entry of the event log: from here on, the command handles signals.
     assert any("Started 1 worker" in line for line in job.stdout)
     # As a terminal does: to all processes in the foreground.
@@ -146,13 +151,7 @@ def test_ctrl_c_is_an_interrupt(tmp_path):
 def followed(tmp_path):
     """A run in the foreground that goes on until it is stopped, after its first event."""
     run = RunDirectory(tmp_path / "run")
-    command = [sys.executable, "-m", "tfckpt_tui.cli.main", "launch", run.root, "--foreground"]
-    job = subprocess.Popen(
-        list(map(str, [*command, "--no-standby", "--", "sleep", "600"])),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    job = sleeping(run)
     try:
         assert any("Started 1 worker" in line for line in job.stdout)
         yield run, job

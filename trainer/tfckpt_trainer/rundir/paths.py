@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from tfckpt_trainer.errors import RefusedError, UsageError, describe_error
-from tfckpt_trainer.machine.permissions import BY_EFFECTIVE_ID, CONTROL
+from tfckpt_trainer.machine.permissions import CONTROL, is_closed
 from tfckpt_trainer.machine.user_directories import cache_key
 from tfckpt_trainer.rundir.storage.documents import copy_of, find_newer
 from tfckpt_trainer.rundir.storage.files import facts_of, list_directory, make_directory, move_aside
@@ -483,14 +483,13 @@ class RunDirectory(msgspec.Struct, frozen=True, dict=True):
                 worked before, it came since.
         """
         directories = (self.control, *self.directories)
-        belongs = [
-            *((path, stat.S_ISDIR, os.R_OK | os.W_OK | os.X_OK) for path in directories),
-            *((path, stat.S_ISREG, os.R_OK | os.W_OK) for path in self.files_changed_in_place),
-            *((path, stat.S_ISREG, os.R_OK) for path in self._read_by_all),
+        files = (*self.files_changed_in_place, *self._read_by_all)
+        told = [
+            *(_move_if_wrong(path, stat.S_ISDIR, closed=closed) for path in directories),
+            *(_move_if_wrong(path, stat.S_ISREG, closed=closed) for path in files),
             # Only the user who started the run can read it.
-            (self.command_file, stat.S_ISREG, os.F_OK),
+            _move_if_wrong(self.command_file, stat.S_ISREG, closed=False),
         ]
-        told = [_move_if_wrong(*one, is_looked_at=closed) for one in belongs]
         return list(filter(None, told))
 
     def create(self) -> None:
@@ -506,16 +505,11 @@ class RunDirectory(msgspec.Struct, frozen=True, dict=True):
             make_directory(directory, durable=True)
 
 
-def _move_if_wrong(
-    path: Path, is_right: Callable[[int], bool], needed: int, *, is_looked_at: bool
-) -> str:
-    """Renames what is not the right kind of file, or is closed; returns what it did, or empty.
+def _move_if_wrong(path: Path, is_right: Callable[[int], bool], *, closed: bool) -> str:
+    """Renames what is not the right kind of file; with `closed`, also what others closed.
 
-    Args:
-        path: What may lie there.
-        is_right: Whether a mode is that of the right kind.
-        needed: The rights that this user needs, as `os.access` takes them.
-        is_looked_at: Whether these are looked at.
+    Returns:
+        What it did; empty if it did nothing.
     """
     try:
         facts = facts_of(path)
@@ -524,7 +518,7 @@ def _move_if_wrong(
         if not is_right(facts.st_mode):
             what = "a directory" if is_right is stat.S_ISDIR else "a regular file"
             return f"{path} is not {what}. It is {move_aside(path)} now."
-        if not is_looked_at or os.access(path, needed, effective_ids=BY_EFFECTIVE_ID):
+        if not (closed and is_closed(path)):
             return ""
         # A network disk may refuse for a moment what is this user's own.
         if is_own_there(path.parent, facts.st_uid, os.geteuid()):

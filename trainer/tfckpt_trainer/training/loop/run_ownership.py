@@ -19,7 +19,7 @@ from tfckpt_trainer.rundir.records.run import ScriptCommand
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.run_info import update_run_info
 from tfckpt_trainer.rundir.storage.documents import remove, store
-from tfckpt_trainer.rundir.storage.files import IrregularFileError, create_lock, move_aside
+from tfckpt_trainer.rundir.storage.files import IrregularFileError, create_lock
 from tfckpt_trainer.rundir.storage.parent_directory import LinkedFileError
 from tfckpt_trainer.training.process.signals_and_exit import is_restart, leave, was_launched
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
@@ -95,15 +95,14 @@ class RunOwnership:
 
     def _create_lock(self) -> None:
         """Creates the file of the lock. What lies in its place ends no run that goes on."""
-        path = self._run.trainer_lock
         try:
-            create_lock(path)
+            create_lock(self._run.trainer_lock)
         except (IrregularFileError, IsADirectoryError, LinkedFileError):
             if not is_restart():
                 raise
-            words = f"{path} is not a regular file. It is {move_aside(path)} now."
-            self._event_log.note(EventKind.NOTE, words)
-            create_lock(path)
+            for moved in self._run.move_others_aside():
+                self._event_log.note(EventKind.NOTE, moved)
+            create_lock(self._run.trainer_lock)
 
     def _acquire_lock(self) -> None:
         self._create_lock()
