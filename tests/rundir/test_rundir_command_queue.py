@@ -9,14 +9,15 @@ import time
 
 import pytest
 
-from accounts import BOB
+from accounts import ALICE, BOB, GROUP
 from requirements import needs
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir import command_queue
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance, requester
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
-from tfckpt_trainer.rundir.storage.documents import load
+from tfckpt_trainer.rundir.records.stacks import StackRequest
+from tfckpt_trainer.rundir.storage.documents import load, store
 
 NAMES_OF_THE_USER = {"LOGNAME", "USER", "LNAME", "USERNAME"}
 
@@ -243,3 +244,37 @@ def test_the_clock_of_the_disk_is_not_asked_while_there_is_no_command(box, monke
     asked.clear()
     assert box.claim(time.time(), kind=CommandKind.STOP) is None and asked == []
     assert box.claim(time.time()) is not None and asked
+
+
+@needs("root")
+@pytest.mark.parametrize("says", ["done", "refused", "no command"])
+def test_an_answer_counts_only_from_who_runs_the_trainer(box, run, says):
+    asked = submit(box)
+    claimed = next(box.claims(time.time()))
+    store(run.worker_status(0), claimed)
+    forged = {
+        "done": advance(asked, CommandState.DONE, "Saved ckpt-9999."),
+        "refused": advance(asked, CommandState.REFUSED, "The disk is full."),
+        "no command": StackRequest(id="", at=0.0),
+    }
+    answer = run.done / f"{asked.id}.json"
+    store(answer, forged[says])
+    os.chown(answer, BOB, GROUP)
+    assert box.look_up(asked.id) == claimed
+    told = box.wait(claimed, timeout=0)
+    assert told.state is CommandState.FAILED
+    assert told.message.startswith(f"user {BOB}, who does not run the trainer, wrote an answer")
+    done = advance(claimed, CommandState.DONE, "Saved ckpt-2.")
+    box.finish(done)
+    os.chown(answer, ALICE, GROUP)
+    os.chown(run.worker_status(0), ALICE, GROUP)
+    assert box.wait(claimed, timeout=60) == done
+
+
+@needs("root")
+def test_an_answer_of_others_keeps_no_command_from_the_trainer(box, run):
+    asked = submit(box)
+    store(run.worker_status(0), asked)
+    store(run.done / f"{asked.id}.json", advance(asked, CommandState.DONE, "Saved."))
+    os.chown(run.done / f"{asked.id}.json", BOB, GROUP)
+    assert [command.id for command in box.claims(time.time())] == [asked.id]

@@ -26,7 +26,7 @@ from tfckpt_trainer import Policy
 from tfckpt_trainer.catalog.commit.saves import commit_save
 from tfckpt_trainer.catalog.directory import trash
 from tfckpt_trainer.errors import RefusedError
-from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
+from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.status_files import load_status
 from tfckpt_trainer.rundir.paths import RunDirectory, checkpoint_name
@@ -495,24 +495,3 @@ def test_what_is_put_in_the_way_of_the_last_save_costs_no_step(make_run, tmp_pat
     monkeypatch.setattr(saver, "commit_save", commit)
     assert len(list(make_run(total_steps=2))) == 2
     assert load(run.record("ckpt-2"), CheckpointRecord).step == 2
-
-
-@needs("root")
-def test_an_answer_counts_only_from_who_runs_the_trainer(tmp_path):
-    run = RunDirectory(tmp_path)
-    run.create()
-    queue = CommandQueue(run)
-    asked = queue.submit(CommandKind.SAVE, requested_by="ada@host")
-    done = advance(asked, CommandState.DONE, "Saved ckpt-9999.")
-    (run.inbox / f"{asked.id}.json").unlink()
-    store(run.done / f"{asked.id}.json", done)
-    store(run.worker_status(0), done)
-    os.chown(run.worker_status(0), ALICE, GROUP)
-    answer = run.done / f"{asked.id}.json"
-    for owner in (0, ALICE):
-        os.chown(answer, owner, GROUP)
-        assert queue.look_up(asked.id) == done
-    os.chown(answer, BOB, GROUP)
-    forged = queue.look_up(asked.id)
-    assert forged is not None and forged.state is CommandState.FAILED
-    assert f"user {BOB}, who does not run the trainer, wrote the answer" in forged.message

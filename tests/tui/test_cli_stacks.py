@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,9 @@ import pytest
 from json_reference import check
 from rundir_factory import RunFactory, two_branches, without_heartbeats
 
+from accounts import BOB
 from command_running import Tool
+from requirements import needs
 from tfckpt_trainer.rundir.records.stacks import StackRequest, ThreadStack, WorkerStacks
 from tfckpt_trainer.rundir.storage.documents import load, store, try_read
 from tfckpt_tui.reports.stacks import StacksReport
@@ -27,15 +30,18 @@ def live(tmp_path: Path) -> RunFactory:
     return made
 
 
-def answer(made: RunFactory) -> None:
+def answer(made: RunFactory, index: int = 0, user: int = 0) -> None:
     read = partial(try_read, partial(load, made.run.stacks_request, StackRequest))
     request = wait_until(read, 30, "a request")
     main = ThreadStack(
         name="MainThread", is_main=True, frames=FRAMES, script_line="train.py:7: step(batch)"
     )
     other = ThreadStack(name="reader", is_main=False, frames=["/lib/read.py:1 in read"])
-    stacks = WorkerStacks(request=request.id, index=0, at=1.0, threads=[main, other])
-    store(made.run.worker_stacks(0), stacks)
+    stacks = WorkerStacks(request=request.id, index=index, at=1.0, threads=[main, other])
+    written = made.run.stacks_directory / "written"
+    store(written, stacks)
+    os.chown(written, user or os.geteuid(), -1)
+    written.rename(made.run.worker_stacks(index))
 
 
 def test_stacks_shows_the_line_of_the_script_and_the_innermost_frames(
@@ -56,6 +62,17 @@ def test_stacks_shows_all_threads(tool: Tool, live: RunFactory) -> None:
     said = tool("stacks", live.run.root, "--all", "--timeout", "1")
     assert "frame.py:0 in" in said.data
     assert "  reader\n    /lib/read.py:1 in read\n" in said.data
+
+
+@needs("root")
+def test_stacks_that_others_wrote_are_none(tool: Tool, tmp_path: Path) -> None:
+    made = two_branches(tmp_path / "run", live=True)
+    forger = threading.Thread(target=answer, args=(made, 1, BOB))
+    forger.start()
+    said = tool("stacks", made.run.root, "--timeout", "1")
+    forger.join()
+    assert "train.py" not in said.data
+    assert f"user {BOB} wrote {made.run.worker_stacks(1)} in its place" in said.data
 
 
 def test_stacks_as_json(tool: Tool, live: RunFactory) -> None:

@@ -22,7 +22,7 @@ import msgspec
 from tfckpt_trainer.errors import DamagedFileError, NewerFileError, UsageError
 from tfckpt_trainer.rundir.heartbeats.clock import TOLERANCE_SECONDS, file_system_ahead
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
-from tfckpt_trainer.rundir.heartbeats.status_files import load_status, store_status
+from tfckpt_trainer.rundir.heartbeats.status_files import load_status, other_writer, store_status
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.command import (
     Command,
@@ -42,7 +42,7 @@ from tfckpt_trainer.rundir.storage.documents import (
 from tfckpt_trainer.rundir.storage.files import delete_file, list_directory, make_directory, rename
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.storage.identity import Identity, identity_in
-from tfckpt_trainer.rundir.storage.owners import signed_by, user_name
+from tfckpt_trainer.rundir.storage.owners import signed_by
 from tfckpt_trainer.words.counts import count
 from tfckpt_trainer.words.times import utc_time
 
@@ -190,30 +190,36 @@ class CommandQueue:
         return command
 
     def look_up(self, identifier: str) -> Command | None:
-        """Returns the newest state of a command, or None if it does not exist."""
+        """Returns the newest state of a command, or None if it does not exist.
+
+        What others wrote who do not run the trainer does not count.
+
+        Raises:
+            DamagedFileError: The trainer's answer is no command.
+        """
         # Commands move in this order only, so a second pass finds one that moved during the first.
         for _ in range(2):
             for place in (self._run.inbox, self._run.active, self._run.done):
                 path = place / f"{identifier}.json"
-                command = load_status(path, Command)
-                if command is not None:
-                    return self._believed(path, command)
+                if not self._other_writer(path):
+                    command = load_status(path, Command)
+                    if command is not None:
+                        return command
         return None
 
-    def _believed(self, path: Path, command: Command) -> Command:
-        """Returns a command as failed if somebody wrote that it is done who runs no trainer."""
-        if command.state is not CommandState.DONE:
+    def _other_writer(self, path: Path) -> str:
+        return other_writer(self._run, 0, path)
+
+    def _forged(self, command: Command) -> Command:
+        """Returns a command without an answer as failed if others have written one."""
+        writer = self._other_writer(self._run.done / f"{command.id}.json")
+        if not writer or command.state.is_final:
             return command
-        with suppress(OSError):
-            owner = os.lstat(path).st_uid
-            trainer = os.lstat(self._run.worker_status(0)).st_uid
-            if owner not in {0, trainer}:
-                words = (
-                    f"{user_name(owner)}, who does not run the trainer, wrote the answer "
-                    f"{command.message!r}. The event log has what was carried out."
-                )
-                return advance(command, CommandState.FAILED, words)
-        return command
+        words = (
+            f"{writer}, who does not run the trainer, wrote an answer to it, and nobody else did. "
+            "The event log has what was carried out."
+        )
+        return advance(command, CommandState.FAILED, words)
 
     def wait(
         self,
@@ -257,10 +263,11 @@ class CommandQueue:
             elif newest.state.is_accepted and time.monotonic() - asked > ASKING_SECONDS:
                 asked = time.monotonic()
                 if not goes_on():
-                    return self.look_up(command.id) or newest
+                    newest = self.look_up(command.id) or newest
+                    break
             if waited > timeout or (not newest.state.is_final and ended.wait(poll)):
                 break
-        return newest
+        return self._forged(newest)
 
     def withdraw(self, command: Command) -> Command | None:
         """Withdraws an unclaimed command; returns it as expired, or None if it was claimed."""
@@ -302,7 +309,8 @@ class CommandQueue:
             # Asking the file system creates a file, so not while nothing was asked.
             ahead = self._disk_ahead
             seen = _accepted(self._signed(command))
-            if (self._run.done / f"{command.id}.json").exists():
+            answer = self._run.done / f"{command.id}.json"
+            if answer.exists() and not self._other_writer(answer):
                 delete_file(self._run.inbox / f"{command.id}.json")
             elif now + ahead > command.expires_at:
                 # Without its arguments if they are invalid: not all can be written as JSON.

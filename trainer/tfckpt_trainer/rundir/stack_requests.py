@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection
 from functools import partial
 
+from tfckpt_trainer.rundir.heartbeats.status_files import other_writer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.stacks import StackRequest, WorkerStacks
 from tfckpt_trainer.rundir.storage.documents import load, store, try_read
@@ -26,7 +27,8 @@ def ask_for_stacks(
 ) -> dict[int, WorkerStacks]:
     """Returns the stacks of those workers that answer in time, by index.
 
-    The thread of a worker that writes heartbeats answers, so the one that trains may hang.
+    The thread of a worker that writes heartbeats answers, so the one that trains may hang. What
+    others wrote counts as no answer.
 
     Args:
         run: The run directory.
@@ -47,7 +49,10 @@ def ask_for_stacks(
     while len(answers) < len(workers) and clock() < deadline:
         sleep(POLL_SECONDS)
         for index in workers:
-            answer = try_read(partial(load, run.worker_stacks(index), WorkerStacks))
-            if answer is not None and answer.request == request.id:
+            path = run.worker_stacks(index)
+            answer = try_read(partial(load, path, WorkerStacks))
+            if answer is None or other_writer(run, index, path):
+                continue
+            if answer.request == request.id:
                 answers[index] = answer
     return answers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from tfckpt_trainer.rundir.storage.documents import (
 )
 from tfckpt_trainer.rundir.storage.files import overwrite
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
+from tfckpt_trainer.rundir.storage.owners import user_name
 
 
 def store_status(
@@ -74,3 +76,20 @@ def load_status(path: Path | str, kind: type[DocumentT]) -> DocumentT | None:
         return load_if_exists(path, kind)
     except DamagedFileError:
         return load_if_exists(path, kind)
+
+
+def other_writer(run: RunDirectory, worker: int, path: Path) -> str:
+    """Returns who wrote a file that only a worker writes; empty if its user, root or this one did.
+
+    Who writes the heartbeat of the worker is taken for its user.
+
+    Args:
+        run: The run directory.
+        worker: The index of the worker.
+        path: The file.
+    """
+    with suppress(OSError):
+        owner = os.lstat(path).st_uid
+        if owner not in {0, os.geteuid(), os.lstat(run.worker_status(worker)).st_uid}:
+            return user_name(owner)
+    return ""

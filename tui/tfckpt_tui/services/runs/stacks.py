@@ -6,6 +6,7 @@ import time
 
 from tfckpt_trainer.errors import NoTrainerError
 from tfckpt_trainer.rundir.heartbeats.health import WorkerState, read_workers, worker_state
+from tfckpt_trainer.rundir.heartbeats.status_files import other_writer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.stacks import ThreadStack, WorkerStacks
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
@@ -43,7 +44,7 @@ def read_stacks(run: RunDirectory, timeout: float) -> StacksReport:
         )
     answers = ask_for_stacks(run, [worker.index for worker in workers], timeout)
     return StacksReport(
-        workers=tuple(_facts(worker, answers.get(worker.index), now) for worker in workers)
+        workers=tuple(_facts(run, worker, answers.get(worker.index), now) for worker in workers)
     )
 
 
@@ -58,11 +59,16 @@ def innermost_frames(thread: ThreadFacts, *, shows_all: bool) -> tuple[tuple[str
     return shown, len(thread.frames) - len(shown)
 
 
-def _facts(worker: WorkerStatus, answer: WorkerStacks | None, now: float) -> WorkerStacksFacts:
+def _facts(
+    run: RunDirectory, worker: WorkerStatus, answer: WorkerStacks | None, now: float
+) -> WorkerStacksFacts:
     problem = ""
     if answer is None:
         heard = units.ago(max(0.0, now - worker.updated_at))
         problem = f"It did not answer; its last heartbeat was {heard}."
+        path = run.worker_stacks(worker.index)
+        if writer := other_writer(run, worker.index, path):
+            problem += f" {clean(writer)} wrote {clean(str(path))} in its place. Delete that file."
     return WorkerStacksFacts(
         worker=worker.index,
         host=clean(worker.host),
