@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from accounts import BOB, GROUP
 from bundle_writing import write_floats
 from command_running import Tool
+from requirements import needs
 
 OTHERS = {
     "notes_temp/diary.txt": b"mine",
@@ -94,3 +96,12 @@ def test_no_run_begins_among_them(tool: Tool, place: Path):
     said = tool("launch", "--detach", place, "--", "true")
     assert said.code != 0
     assert "is not empty and has no checkpoints" in said.words
+
+
+@needs("root")
+def test_whose_file_keeps_a_run_from_beginning(tool: Tool, tmp_path: Path):
+    theirs = tmp_path / "notes.txt"
+    theirs.touch()
+    os.chown(theirs, BOB, GROUP)
+    said = tool("launch", "--detach", tmp_path, "--", "true")
+    assert f"(it has notes.txt, of user {BOB})" in said.words

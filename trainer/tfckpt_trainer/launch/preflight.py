@@ -24,6 +24,7 @@ from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.machine.permissions import access_advice, find_closed
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.files import provide_directory
+from tfckpt_trainer.rundir.storage.owners import user_name
 from tfckpt_trainer.words.advice import Advice, command_or_key
 from tfckpt_trainer.words.clean_text import is_utf8
 
@@ -119,8 +120,8 @@ def check_directory(run: RunDirectory) -> None:
         content = sorted(name for name in os.listdir(root) if not name.startswith("."))
         if content and not (run.is_ours or run.state_file.is_file() or _has_checkpoint(run)):
             raise UsageError(
-                f"{root} is not empty and has no checkpoints (it has {content[0]}). Choose an "
-                "empty directory, or one with TensorFlow checkpoints."
+                f"{root} is not empty and has no checkpoints (it has {_whose(root / content[0])}). "
+                "Choose an empty directory, or one with TensorFlow checkpoints."
             )
         if not os.access(root, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(root))
@@ -131,6 +132,11 @@ def check_directory(run: RunDirectory) -> None:
             f"{root} cannot be used as a run directory: {error.strerror or error}.",
             _advice_about(root, error),
         ) from error
+
+
+def _whose(path: Path) -> str:
+    owner = os.lstat(path).st_uid
+    return path.name if owner == os.geteuid() else f"{path.name}, of {user_name(owner)}"
 
 
 def _advice_about(root: Path, error: OSError) -> Advice:
