@@ -98,6 +98,39 @@ def test_no_run_begins_among_them(tool: Tool, place: Path):
     assert "is not empty and has no checkpoints" in said.words
 
 
+NAMES = ["a.h5", "b.weights.h5", "c.hdf5", "d.keras", "e.safetensors"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_with_the_name_of_a_format_and_other_content_is_none(
+    tool: Tool, place: Path, name: str
+):
+    (place / name).write_bytes(b"SQLite format 3\0" + b"\1" * 5000)
+    listing = tool("ls", place)
+    assert "ckpt-1" in listing.data and name not in listing.data
+    assert name in listing.words and "not checkpoints" in listing.words
+    assert "corrupt" not in tool("verify", place).data
+    assert tool("prune", place, name, "--yes").code != 0
+    assert (place / name).exists()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("begin", [b"", b"\0" * 100])
+def test_a_file_to_whose_beginning_its_program_may_still_come_is_listed(
+    tool: Tool, place: Path, name: str, begin: bytes
+):
+    (place / name).write_bytes(begin)
+    assert name in tool("ls", place).data
+
+
+def test_a_file_of_keras_with_a_block_of_its_user_is_one(tool: Tool, place: Path):
+    h5py = pytest.importorskip("h5py")
+    h5py.File(place / "a.h5", "w", userblock_size=512).close()
+    with open(place / "a.h5", "r+b") as file:
+        file.write(b"mine")
+    assert "a.h5" in tool("ls", place).data
+
+
 @needs("root")
 def test_whose_file_keeps_a_run_from_beginning(tool: Tool, tmp_path: Path):
     theirs = tmp_path / "notes.txt"

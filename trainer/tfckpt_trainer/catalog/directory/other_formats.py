@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -35,7 +36,7 @@ class Format(NamedTuple):
     Attributes:
         name: Its name, for display.
         reader: What loads it: a Python function, or a command.
-        begins: The first bytes of each of its files; empty if they differ.
+        begins: A pattern that the first bytes of each of its files match; empty for directories.
     """
 
     name: str
@@ -43,11 +44,14 @@ class Format(NamedTuple):
     begins: bytes = b""
 
 
-_HDF5 = b"\x89HDF\r\n\x1a\n"
+_HDF5 = rb"(.{512}|.{1024}|.{2048})?\x89HDF\r\n\x1a\n"
+"""Its specification allows such a block of the user before the signature."""
+_LONGEST_BEGIN = 2056
+
 _LEGACY = Format("Keras HDF5", "`keras.models.load_model` or `model.load_weights`", _HDF5)
-_SAFETENSORS = Format("safetensors", "`tfckpt-tui convert`")
+_SAFETENSORS = Format("safetensors", "`tfckpt-tui convert`", rb".{6}\0\0\{")
 _FILES = {
-    ".keras": Format("Keras model", "`keras.models.load_model`", b"PK\x03\x04"),
+    ".keras": Format("Keras model", "`keras.models.load_model`", rb"PK\x03\x04"),
     ".weights.h5": Format("Keras weights", "`model.load_weights`", _HDF5),
     ".h5": _LEGACY,
     ".hdf5": _LEGACY,
@@ -97,11 +101,15 @@ class OtherFile(msgspec.Struct, frozen=True):
         """Whether its tensors can be read; directories can only be listed."""
         return format_of(self.name) == self.format
 
-    def begins_as_named(self, root: Path) -> bool:
-        """Whether its first bytes are those of its format, or cannot be read."""
+    def begins_as_named(self, root: Path) -> bool | None:
+        """Whether its first bytes are those of its format, or cannot be read.
+
+        None if a program that writes it may still come to them.
+        """
+        if self.is_link_of_others:
+            return True
         try:
-            with open_plain(root / self.name) as file:
-                return file.read(len(self.format.begins)) == self.format.begins
+            return _begins_so(root / self.name, self.size, self.saved_at, self.format.begins)
         except (OSError, DamagedFileError):
             return True
 
@@ -119,10 +127,12 @@ class Neighbours(NamedTuple):
     Attributes:
         below: Subdirectories with checkpoints, or with files of Keras.
         others: Files and directories of other formats, newest first.
+        misnamed: Files that have the name of such a format, and the content of another.
     """
 
     below: tuple[str, ...] = ()
     others: tuple[OtherFile, ...] = ()
+    misnamed: tuple[str, ...] = ()
 
 
 NO_NEIGHBOURS = Neighbours()
@@ -158,7 +168,22 @@ def find_neighbours(root: Path) -> Neighbours:
             below += [] if name == EXPORTS else [name]
         elif inside:
             formats[name] = _SAFETENSORS
-    return Neighbours(tuple(below), _described(root, formats.items()))
+    return _neighbours(root, tuple(below), formats.items())
+
+
+def _neighbours(
+    root: Path,
+    below: tuple[str, ...],
+    files: Iterable[tuple[str, Format]],
+    kept: Sequence[OtherFile] = (),
+) -> Neighbours:
+    others = _described(root, files)
+    misnamed = {other.name for other in others if other.begins_as_named(root) is False}
+    return Neighbours(
+        below,
+        _newest_first((*kept, *(other for other in others if other.name not in misnamed))),
+        tuple(sorted(misnamed)),
+    )
 
 
 def look_again(root: Path, neighbours: Neighbours) -> Neighbours:
@@ -168,10 +193,9 @@ def look_again(root: Path, neighbours: Neighbours) -> Neighbours:
     measured again only if they changed: they can have thousands of files.
     """
     kept = [other for other in neighbours.others if _is_same_directory(root / other.name, other)]
-    again = _described(
-        root, ((other.name, other.format) for other in neighbours.others if other not in kept)
-    )
-    return neighbours._replace(others=_newest_first((*kept, *again)))
+    again = {other.name: other.format for other in neighbours.others if other not in kept}
+    again |= {name: form for name in neighbours.misnamed if (form := format_of(name))}
+    return _neighbours(root, neighbours.below, again.items(), kept)
 
 
 def has_checkpoint(names: frozenset[str]) -> bool:
@@ -202,7 +226,7 @@ def find_other_file(root: Path, name: str) -> OtherFile | None:
         return None
     form = format_of(name)
     if form is not None:
-        return next(iter(_described(root, [(name, form)])), None)
+        return next(iter(_neighbours(root, (), [(name, form)]).others), None)
     with suppress(OSError):
         return next((other for other in find_neighbours(root).others if other.name == name), None)
     return None
@@ -233,6 +257,14 @@ def _described(root: Path, files: Iterable[tuple[str, Format]]) -> tuple[OtherFi
                     yield OtherFile(name, form, size, facts.st_mtime, step=step)
 
     return _newest_first(described())
+
+
+@lru_cache(maxsize=4096)
+def _begins_so(path: Path, size: int, saved_at: float, pattern: bytes) -> bool | None:
+    """Whether a file of this size and time begins so; None if it is empty or begins with zeros."""
+    with open_plain(path) as file:
+        begin = file.read(_LONGEST_BEGIN)
+    return re.match(pattern, begin, re.DOTALL) is not None if begin.strip(b"\0") else None
 
 
 def _newest_first(files: Iterable[OtherFile]) -> tuple[OtherFile, ...]:

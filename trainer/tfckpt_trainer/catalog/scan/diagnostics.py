@@ -336,7 +336,11 @@ def _unowned_files(observed: Observation, before: float) -> Iterator[Diagnostic]
             f"such files. {_move_advice(observed, names)}"
         )
         yield Diagnostic("part-temp", "note", names[0], message, _size(parts))
-    names = [*observed.other_directories, *(fact.name for fact in others)]
+    names = [
+        *observed.neighbours.misnamed,
+        *observed.other_directories,
+        *(fact.name for fact in others),
+    ]
     if names:
         kind = "are not checkpoints" if len(names) > 1 else "is not a checkpoint"
         message = (

@@ -113,7 +113,7 @@ def file_protections(files: Sequence[OtherFile], root: Path, now: float) -> dict
     newest: set[str] = set()
     quiet = quiet_seconds_of(root)
     for file in files:
-        is_newest = file.format.name not in newest and file.begins_as_named(root)
+        is_newest = file.format.name not in newest and file.begins_as_named(root) is True
         if is_newest:
             newest.add(file.format.name)
         if not file.is_readable or (root / file.name).is_symlink():
