@@ -21,6 +21,7 @@ from tfckpt_trainer.launch.options import LaunchOptions, LaunchRecord
 from tfckpt_trainer.rundir.storage import owners
 from tfckpt_trainer.rundir.storage.documents import Document, load, load_if_exists, store
 from tfckpt_trainer.rundir.storage.files import read_bounded
+from tfckpt_trainer.rundir.storage.owners import signed_by
 
 
 class Order(Document, frozen=True, kw_only=True):
@@ -175,3 +176,18 @@ def calls_with(tree: ast.AST, attributes: set[str]) -> list[ast.Call]:
         assert around, f"line {use.lineno}"
         innermost.append(min(around, key=lambda call: len(list(ast.walk(call)))))
     return innermost
+
+
+@pytest.mark.parametrize(
+    ("claim", "signed"),
+    [
+        ("root@host, app", True),
+        ("root", True),
+        (f"user {BOB}@host", False),
+        ("worker 3", False),
+        ("\0", False),
+    ],
+)
+def test_who_names_another_user_is_named_too(claim, signed):
+    expected = f"{claim} (file of user {BOB})" if signed else claim
+    assert signed_by(claim, BOB) == signed_by(expected, BOB) == expected

@@ -62,12 +62,14 @@ def signed_by(claim: str, owner: int) -> str:
     """Returns who did something by the words of a file, and whose file it is if not that user's.
 
     Args:
-        claim: The words, as `USER@HOST` or `USER@HOST, THROUGH`; others name no user.
+        claim: The words, as `USER@HOST`, `USER@HOST, THROUGH` or `USER`; others name no user.
         owner: The ID of the user whose file it is.
     """
     said = claim.partition(_FILE_OF)[0]
     user, at_host, _ = said.partition("@")
-    if not at_host or user in {name_of(owner), f"user {owner}"}:
+    if user in {name_of(owner), f"user {owner}"}:
+        return said
+    if not at_host and (owner in {0, os.geteuid()} or user_id(user, owner) == owner):
         return said
     return f"{said[:LONGEST_CLAIM]}{_FILE_OF}{user_name(owner)})"
 
@@ -78,7 +80,7 @@ def user_id(name: str, unknown: int) -> int:
 
     try:
         return pwd.getpwnam(name).pw_uid
-    except KeyError:
+    except (KeyError, ValueError):
         return unknown
 
 
