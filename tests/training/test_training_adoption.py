@@ -35,13 +35,14 @@ def results(tmp_path_factory):
         ("root", 20),
         ("several", 6),
         ("derived", 6),
+        ("odd", 6),
     ],
 )
 def test_training_goes_on_at_the_step_of_the_checkpoint(results, form, first):
     assert results[form]["steps"] == list(range(first, first + 4))
 
 
-@pytest.mark.parametrize("form", ["tutorial", "guide", "several", "derived"])
+@pytest.mark.parametrize("form", ["tutorial", "guide", "several", "derived", "odd"])
 def test_losses_go_on_as_those_of_the_plain_program(results, form):
     assert results[form]["losses"] == results[form]["expected"]
 

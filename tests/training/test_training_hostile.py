@@ -25,6 +25,7 @@ from requirements import needs
 from tfckpt_trainer import Policy
 from tfckpt_trainer.catalog.commit.saves import commit_save
 from tfckpt_trainer.catalog.directory import trash
+from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
@@ -371,6 +372,39 @@ def test_what_a_stranger_leaves_keeps_no_run_from_its_first_start(make_run, tmp_
     for name in ("ckpt-260", "ckpt-340", "ckpt-380"):
         words = f"{name} was passed over: it is no checkpoint, and another user put it there."
         assert words in messages
+
+
+def files_of_no_checkpoint(run: RunDirectory, name: str) -> None:
+    """Writes what a checkpoint with a name that none can have would have, wherever it would."""
+    for place in (run.root, run.saving_directory):
+        (place / f"{name}_temp").mkdir(parents=True)
+        (place / f"{name}_temp" / "part-00000-of-00001.index").touch()
+        for end in (".index", ".data-00000-of-00001", ".json", ".meta"):
+            with suppress(OSError):
+                (place / f"{name}{end}").write_bytes(bytes(60))
+    for place in (run.records_directory, run.pins_directory, run.verifications_directory):
+        place.mkdir(parents=True, exist_ok=True)
+        for end in ("", ".json", ".json.copy"):
+            with suppress(OSError):
+                (place / f"{name}{end}").touch()
+
+
+@pytest.mark.parametrize("name", [".", "..", "a" * 240])
+def test_names_that_no_checkpoint_can_have_stop_no_start_and_no_save(make_run, tmp_path, name):
+    run = RunDirectory(tmp_path / "run")
+    files_of_no_checkpoint(run, name)
+    assert len(list(make_run(save_every_steps=1, total_steps=2))) == 2
+    shutil.rmtree(run.root)
+    training = make_run(save_every_steps=1, total_steps=4)
+    for _ in training:
+        if training.step == 2:
+            files_of_no_checkpoint(run, name)
+            (run.state_file).write_text(f'model_checkpoint_path: "{name}"\n')
+    assert {"ckpt-2", "ckpt-3", "ckpt-4"} <= {path.stem for path in run.root.glob("*.index")}
+    (run.state_file).write_text(f'model_checkpoint_path: "{name}"\n')
+    assert len(list(make_run(total_steps=6))) == 2
+    found = Catalog(run).scan(time.time())
+    assert {checkpoint.name for checkpoint in found} <= {f"ckpt-{step}" for step in range(7)}
 
 
 def closed_directory(path: Path) -> None:

@@ -147,6 +147,11 @@ def main(directory: Path) -> None:
             shutil.copytree(target, derived)
             keep_derived_alone(derived, "ckpt-20")
             results["derived"] = {"expected": expected, **go_on(derived)}
+            odd = directory / "odd [1]*\\"
+            odd.mkdir()
+            for path in target.glob("ckpt-20.*"):
+                shutil.copy(path, odd / path.name.replace("ckpt", "[x]a\\b"))
+            results["odd"] = {"expected": expected, **go_on(odd)}
         results[form] = {"expected": expected, **go_on(target, by_name=form == "several")}
     target = directory / "other shapes"
     write_plain(target, "tutorial", units=5)

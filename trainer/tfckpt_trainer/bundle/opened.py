@@ -7,6 +7,7 @@ pipe without end.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -34,8 +35,14 @@ def opened_checkpoint(prefix: Path) -> Iterator[Path]:
     """
     count = read_shard_count(prefix)
     paths = index_path(prefix), *(shard_path(prefix, number, count) for number in range(count))
+    # TensorFlow takes a prefix for a pattern, and `[` and a backslash for parts of one.
+    name = re.sub(r"[][*?\\]", "_", prefix.name)
     with ExitStack() as stack:
         files = {path.name: stack.enter_context(open_inside(path)).fileno() for path in paths}
-        opened = {name: path for name, file in files.items() if (path := path_of_open(file))}
+        opened = {
+            f"{name}{own.removeprefix(prefix.name)}": path
+            for own, file in files.items()
+            if (path := path_of_open(file))
+        }
         place = stack.enter_context(scratch_links("tfckpt-", opened)) if opened else None
-        yield place / prefix.name if place is not None else prefix
+        yield place / name if place is not None else prefix

@@ -291,6 +291,8 @@ def _manifests(run: RunDirectory) -> list[tuple[str, SaveManifest | None]]:
     manifests: dict[str, SaveManifest | None] = {}
     for entry in list_directory(run.saving_directory):
         name, suffix = os.path.splitext(entry.name)
+        if not is_checkpoint_name(name):
+            continue
         if suffix == ".json" and entry.is_file(follow_symlinks=False):
             try:
                 manifest = load(Path(entry.path), SaveManifest)

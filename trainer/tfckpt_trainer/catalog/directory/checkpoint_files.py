@@ -17,6 +17,7 @@ import msgspec
 from tfckpt_trainer.bundle.links import Link, stat_inside
 from tfckpt_trainer.catalog.directory.listing import DirectoryListing, FileFact, is_doubtful
 from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY, look_into_temporary
+from tfckpt_trainer.rundir.paths import is_checkpoint_name
 from tfckpt_trainer.rundir.storage.identity import Identity, identity_in
 from tfckpt_trainer.rundir.storage.trees import walk
 
@@ -24,6 +25,9 @@ _INDEX, _META = ".index", ".meta"
 _ONLY_DATA = ".data-00000-of-00001"
 _DATA_LENGTH = len(_ONLY_DATA)
 _DATA = ".data-"
+
+_SHORT = 50
+"""Characters of names that are never too long, whatever bytes they have."""
 
 _COUNTS = 100_000
 """Names of data files have numbers below this."""
@@ -481,6 +485,14 @@ def place_in(name: str) -> tuple[str, int]:
     checkpoint if TensorFlow writes it into a directory of that name, or else empty.
     """
     # The usual cases first: this runs for every file of a directory.
+    if len(name) <= _SHORT and not name.startswith("."):
+        return _place_in(name)
+    owner, place = _place_in(name)
+    return (owner, place) if is_checkpoint_name(owner) else ("", _NOWHERE)
+
+
+def _place_in(name: str) -> tuple[str, int]:
+    """Returns the same of a name whose beginning is surely that of a checkpoint."""
     if name.endswith(_INDEX):
         return name[: -len(_INDEX)], _AT_INDEX
     if name.endswith(_ONLY_DATA):

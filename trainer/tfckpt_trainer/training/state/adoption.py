@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tfckpt_trainer.bundle.index import Index, read_index
 from tfckpt_trainer.bundle.object_graph import Node, read_object_graph
+from tfckpt_trainer.bundle.opened import opened_checkpoint
 from tfckpt_trainer.bundle.tensors import read_integer
 from tfckpt_trainer.rundir.paths import parse_checkpoint_name
 from tfckpt_trainer.training.state.comparison import StateComparison, VariableMatch, compare_graph
@@ -48,9 +49,10 @@ class Adoption:
 
     def restore(self, prefix: Path) -> None:
         """Restores the adopted objects in place."""
-        for root in self.roots:
-            # Whether all variables of the object are there was compared before.
-            tf.train.Checkpoint(root).read(str(prefix)).expect_partial()
+        with opened_checkpoint(prefix) as opened:
+            for root in self.roots:
+                # Whether all variables of the object are there was compared before.
+                tf.train.Checkpoint(root).read(str(opened)).expect_partial()
 
 
 @dataclass(frozen=True)
