@@ -300,11 +300,12 @@ class TestRename:
         [("x.data-00000-of-00001", "x.data"), ("x.index", "x.index.old"), ("x.index", "y.index")],
     )
     def test_it_is_kept(self, made, file, renamed):
+        made.tensorflow("ckpt-0", age=2 * LONG_AGO)
         made.tensorflow("ckpt-1")
         made.ours(2)
         made.tensorflow("x", listed=False)
         os.rename(made.root / file, made.root / renamed)
-        assert deleted_by_rules(made) == ["ckpt-1"]
+        assert deleted_by_rules(made) == ["ckpt-0"]
         assert "x" in made.scan() or file == "x.index"
 
     def test_also_if_this_library_saved_it(self, made):

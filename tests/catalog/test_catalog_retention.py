@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.catalog.directory.packed_record import RecordPacker
 from tfckpt_trainer.catalog.retention.plan import plan, plan_of_names
 from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.catalog.retention.rules import RULES, BestBy
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
+from tfckpt_trainer.rundir.storage.documents import encode
 from weekly import tries
 
 COMPLETE = CheckpointState.COMPLETE
@@ -439,6 +442,19 @@ def test_what_cannot_be_restored_decides_nothing_for_others(history, policy, dat
     place = data.draw(st.integers(0, len(history)))
     gone = {c.name for c in plan([*history[:place], broken, *history[place:]], policy).deleted}
     assert gone - {"broken"} == {c.name for c in plan(history, policy).deleted}
+
+
+@given(HISTORY, POLICY, st.lists(st.tuples(CHECKPOINT, st.integers(0, 12)), max_size=4))
+def test_checkpoints_of_others_take_no_place_of_what_a_run_saved(history, policy, others):
+    one = CheckpointRecord(name="n", step=1, branch=0, sequence=1, saved_at=1.0, trigger="command")
+    packed = RecordPacker().pack(one, encode(one))
+    saved = [replace(c, packed=packed) for c in history]
+    assume(all_rules_can_be_applied(history, policy) and any(c.restorable for c in history))
+    beside = list(saved)
+    for number, (other, place) in enumerate(others):
+        beside.insert(place, replace(other, name=f"other{number}"))
+    gone = {c.name for c in plan(beside, policy).deleted}
+    assert {c for c in gone if c.startswith("n")} == {c.name for c in plan(saved, policy).deleted}
 
 
 @given(HISTORY, POLICY, st.sampled_from(["min", "max"]))

@@ -40,13 +40,13 @@ def write_weights(path: Path, value: float = 2.5) -> Path:
 
 async def test_files_are_listed_and_followed(made: RunFactory) -> None:
     file = made.run.root / WEIGHTS
-    file.write_bytes(b"x" * 2000)
+    file.write_bytes(bytes(2000))
     async with opened(made.run) as pilot:
         await until_shown(pilot, f"{WEIGHTS}  Keras weights, epoch 5  2.00 KB")
         assert "0 checkpoints · 1 other file" in top(pilot.app)
         # Keras overwrites a file of the same name in its place.
-        file.write_bytes(b"x" * 3000)
-        (made.run.root / "w-06.weights.h5").write_bytes(b"x")
+        file.write_bytes(bytes(3000))
+        (made.run.root / "w-06.weights.h5").write_bytes(b"\0")
         await until_shown(pilot, "3.00 KB")
         await until_shown(pilot, "2 other files")
 
@@ -77,7 +77,7 @@ async def test_enter_shows_the_tensors_of_a_file(made: RunFactory, size: tuple[i
 
 async def test_a_file_that_keras_saves_again_is_read_again(made: RunFactory) -> None:
     file = made.run.root / WEIGHTS
-    file.write_bytes(b"x" * 2000)
+    file.write_bytes(bytes(2000))
     async with opened(made.run) as pilot:
         await until_shown(pilot, WEIGHTS)
         await pilot.press("enter")

@@ -583,6 +583,10 @@ def test_what_only_has_the_name_of_a_format_is_not_its_newest(tool: Tool, tmp_pa
     os.utime(junk, (1e9 + 3,) * 2)
     said = tool("prune", tmp_path, "w-02.weights.h5", "--yes")
     assert (said.code, "the newest Keras weights" in said.words) == (4, True)
+    said = tool("prune", tmp_path, junk.name, "--yes")
+    assert (said.code, "its content is not that of the format" in said.words) == (4, True)
+    junk.write_bytes(bytes(7))
+    os.utime(junk, (1e9 + 3,) * 2)
     assert tool("prune", tmp_path, junk.name, "--yes").code == 0
     assert sorted(path.name for path in tmp_path.glob("*.h5")) == [
         "w-01.weights.h5", "w-02.weights.h5"

@@ -42,7 +42,7 @@ def test_files_of_one_save_of_weights_are_no_epochs(tool: Tool, tmp_path: Path) 
     save(tmp_path, 1)
     (tmp_path / "m.weights.json").write_text("{}")
     for name in ("m_00000.weights.h5", "m_00001.weights.h5", "n_00002.weights.h5"):
-        (tmp_path / name).write_bytes(b"x")
+        (tmp_path / name).write_bytes(b"\0")
     listed = tool("ls", tmp_path, "--json").json["other_files"]
     assert {one["name"]: one["epoch"] for one in listed} == {
         "m_00000.weights.h5": None,
@@ -125,7 +125,7 @@ def test_checkpoints_below_and_files_of_other_formats_are_named(tool: Tool, tmp_
     save(tmp_path, 1)
     save(tmp_path / "best", 2)
     for name in ("model.keras", "a.weights.h5", "b.h5", "c.safetensors", "notes.txt"):
-        (tmp_path / name).write_text("x")
+        (tmp_path / name).write_bytes(b"\0")
     for place, name in (
         ("saved", "saved_model.pb"),
         ("7", "_CHECKPOINT_METADATA"),
@@ -135,7 +135,7 @@ def test_checkpoints_below_and_files_of_other_formats_are_named(tool: Tool, tmp_
         ("exports", "ckpt-1.keras"),
     ):
         (tmp_path / place).mkdir()
-        (tmp_path / place / name).write_text("x")
+        (tmp_path / place / name).write_bytes(b"\0")
     (tmp_path / "backup" / "training_metadata.json").write_text('{"epoch": 4, "batch": 0}')
     found = tool("ls", tmp_path, "--json").json
     notes = {one["name"]: one["message"] for one in found["diagnostics"]}
@@ -162,7 +162,7 @@ def test_checkpoints_below_and_files_of_other_formats_are_named(tool: Tool, tmp_
     "text", [b'{"a":' * 9000, b'{"epoch": ' + b"9" * 5000 + b"}", b"\xff", b"[]"]
 )
 def test_a_damaged_note_of_keras_tells_no_epoch(tool: Tool, tmp_path: Path, text: bytes) -> None:
-    (tmp_path / "latest.weights.h5").write_bytes(b"x")
+    (tmp_path / "latest.weights.h5").write_bytes(b"\0")
     (tmp_path / "training_metadata.json").write_bytes(text)
     found = tool("ls", tmp_path, "--json")
     assert found.code == 0
@@ -188,7 +188,7 @@ def test_an_archive_that_unpacks_to_far_more_is_refused_unread(
 
 def test_a_directory_of_keras_is_a_history(tool: Tool, tmp_path: Path) -> None:
     for age, name in enumerate(("w-03-0.11.weights.h5", "w-02-0.25.weights.h5", "best\x1b.keras")):
-        (tmp_path / name).write_text("x" * 1000)
+        (tmp_path / name).write_bytes(bytes(1000))
         os.utime(tmp_path / name, (time.time() - 3600 * age,) * 2)
     rows = [line.split() for line in tool("ls", tmp_path).data.splitlines()]
     assert [(row[0], row[3:6]) for row in rows[-3:-1]] == [

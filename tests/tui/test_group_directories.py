@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import re
@@ -377,6 +378,27 @@ def test_a_sticky_directory_is_named_with_who_may_change_its_files(
     shared.chmod(0o2775)
     with acting_as(BOB):
         assert tool("prune", shared, "ckpt-100", "--yes").code == 0
+
+
+def test_what_a_stranger_adds_is_kept_by_rules_and_takes_no_place(shared: Path, tool: Tool) -> None:
+    shared.chmod(0o3777)
+    with acting_as(ALICE):
+        two_branches(shared, time.time() - 3600)
+        names = [one["name"] for one in tool("ls", shared, "--json").json["checkpoints"]]
+    with acting_as(BOB):
+        for number in (7, 8, 9):
+            for path in shared.glob(f"{names[0]}.*"):
+                shutil.copy(path, shared / path.name.replace(names[0], f"ckpt-{number}"))
+            record = shared / ".tfckpt" / "records" / f"{names[0]}.json"
+            forged = json.loads(record.read_bytes()) | {"name": f"ckpt-{number}", "sequence": 999}
+            record.with_name(f"ckpt-{number}.json").write_text(json.dumps(forged))
+    with acting_as(ALICE):
+        said = tool("prune", shared, "--keep-last", "2", "--yes")
+        left = {one["name"] for one in tool("ls", shared, "--json").json["checkpoints"]}
+    assert said.code == 0, said
+    assert f"it belongs to user {BOB}: delete it by name" in said.data
+    assert left >= {*names[:2], "ckpt-7", "ckpt-8", "ckpt-9"}
+    assert len(left) < len(names) + 3
 
 
 def test_an_undo_is_done_once_where_only_the_owner_may_replace_the_state_file(

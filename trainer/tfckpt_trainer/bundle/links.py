@@ -37,7 +37,8 @@ _END = 8
 
 NOT_FETCHED = "it is a pointer of Git LFS"
 
-_LFS_BEGIN = b"version https://git-lfs.github.com/spec/v1\n"
+LFS_BEGIN = b"version https://git-lfs.github.com/spec/v1\n"
+"""What a pointer begins with."""
 
 
 class NotFetchedError(OSError):
@@ -164,7 +165,7 @@ def check_content(path: Path | str, data: bytes) -> None:
     Raises:
         NotFetchedError: It is one.
     """
-    if len(data) < LFS_LIMIT and data.startswith(_LFS_BEGIN):
+    if len(data) < LFS_LIMIT and data.startswith(LFS_BEGIN):
         raise NotFetchedError(os.fspath(path))
 
 

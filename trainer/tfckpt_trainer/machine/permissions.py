@@ -70,7 +70,7 @@ def _sticky_advice(path: Path) -> Advice | None:
         return None
     return Advice.of(
         "{place} has the sticky bit: only {owner} may replace, move or delete {name}. Run this as "
-        "{owner}, or have {holder} run `chmod -t {word}`.",
+        "{owner}, or have {holder} run `chmod -t {word}`, after which all who may write there may.",
         place=path.parent,
         owner=name_of(owner) or f"user {owner}",
         name=path.name,

@@ -56,6 +56,7 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
             nothing records the order.
         is_proven: Whether content or a record shows that it is a checkpoint, or was one.
         lacks_file: Whether a file of it is missing, which may be there under another name.
+        stranger: Its owner, in a directory with the sticky bit and a run of another; or empty.
         problem: Why it cannot be restored, or not exactly; empty if it can.
         verified_at: When these files were last verified, whatever the result; None if never.
         not_finite_tensors: Number of tensors with NaN or infinite values; None if no verification
@@ -83,6 +84,7 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
     is_placed_by_step: bool = False
     is_proven: bool = True
     lacks_file: bool = False
+    stranger: str = ""
     problem: str = ""
     verified_at: float | None = None
     packed: PackedRecord | None = None
@@ -141,14 +143,29 @@ def is_trained(checkpoint: Checkpoint) -> bool:
 def counted_by_rules(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
     """Returns the checkpoints to which rules apply: those that training saved, and are restorable.
 
-    A user made the others, and no rule keeps or deletes them.
+    A user made the others, or a stranger owns them: no rule keeps or deletes them.
     """
     return [
         c
         for c in checkpoints
         # As `restorable` and `is_derived`, of which calls for very many take long.
-        if c.state.restorable and not c.links and (c.packed is None or c.packed.derived is None)
+        if c.state.restorable
+        and not c.links
+        and (c.packed is None or c.packed.derived is None)
+        and not c.stranger
     ]
+
+
+def rule_groups(checkpoints: Iterable[Checkpoint]) -> list[list[Checkpoint]]:
+    """Returns those that `counted_by_rules` does, in groups: with a record of this library first.
+
+    Each rule is applied to each group, so that copies of others take no place of what a run saved.
+    No group is empty.
+    """
+    counted = counted_by_rules(checkpoints)
+    recorded = [c for c in counted if c.packed is not None]
+    others = [c for c in counted if c.packed is None]
+    return [group for group in (recorded, others) if group]
 
 
 def trained_first(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:

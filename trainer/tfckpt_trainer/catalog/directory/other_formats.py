@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tfckpt_trainer.bundle.links import LFS_BEGIN
 from tfckpt_trainer.catalog.directory.checkpoint_files import size_of_directory
 from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
 from tfckpt_trainer.catalog.directory.saved_model import SAVED_MODEL_FILES
@@ -104,7 +105,7 @@ class OtherFile(msgspec.Struct, frozen=True):
     def begins_as_named(self, root: Path) -> bool | None:
         """Whether its first bytes are those of its format, or cannot be read.
 
-        None if a program that writes it may still come to them.
+        None if a program that writes or fetches it may still come to them.
         """
         if self.is_link_of_others:
             return True
@@ -226,7 +227,7 @@ def find_other_file(root: Path, name: str) -> OtherFile | None:
         return None
     form = format_of(name)
     if form is not None:
-        return next(iter(_neighbours(root, (), [(name, form)]).others), None)
+        return next(iter(_described(root, [(name, form)])), None)
     with suppress(OSError):
         return next((other for other in find_neighbours(root).others if other.name == name), None)
     return None
@@ -261,10 +262,15 @@ def _described(root: Path, files: Iterable[tuple[str, Format]]) -> tuple[OtherFi
 
 @lru_cache(maxsize=4096)
 def _begins_so(path: Path, size: int, saved_at: float, pattern: bytes) -> bool | None:
-    """Whether a file of this size and time begins so; None if it is empty or begins with zeros."""
+    """Whether a file of this size and time begins so.
+
+    None if it is empty, begins with zeros or is a pointer of Git LFS.
+    """
     with open_plain(path) as file:
         begin = file.read(_LONGEST_BEGIN)
-    return re.match(pattern, begin, re.DOTALL) is not None if begin.strip(b"\0") else None
+    if not begin.strip(b"\0") or begin.startswith(LFS_BEGIN):
+        return None
+    return re.match(pattern, begin, re.DOTALL) is not None
 
 
 def _newest_first(files: Iterable[OtherFile]) -> tuple[OtherFile, ...]:

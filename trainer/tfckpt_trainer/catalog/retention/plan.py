@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
 from tfckpt_trainer.catalog.directory.checkpoints import (
     Checkpoint,
     CheckpointState,
     counted_by_rules,
+    rule_groups,
 )
 from tfckpt_trainer.catalog.retention.own_rules import RetentionRule
 from tfckpt_trainer.catalog.retention.policy import Policy
@@ -86,9 +88,9 @@ class Prunable:
                 reason.
         """
         self._checkpoints = checkpoints
-        self._counted = counted_by_rules(checkpoints)
+        self._groups = rule_groups(checkpoints)
         self._protected = protections(checkpoints, in_use)
-        counted = {c.name for c in self._counted if not c.dropped_by_manager}
+        counted = {c.name for group in self._groups for c in group if not c.dropped_by_manager}
         others = [c for c in checkpoints if c.name not in counted]
         self._left = {c.name: why for c in others if (why := _why_left(c))}
         self._broken = {c.name: f"{c.state.value}: it cannot be restored" for c in others}
@@ -113,13 +115,15 @@ class Prunable:
         policy.check()
         kept: dict[str, str] = {}
         for rule in policy.rules:
-            unmet = rule.unmet(self._counted)
+            unmet = rule.unmet(self._groups[0] if self._groups else [])
             if unmet:
                 raise UsageError(unmet)
-            for checkpoint, reason in rule.kept(self._counted):
-                kept.setdefault(checkpoint.name, reason)
-        for rule_of_script in policy.judged(self._counted).own:
-            for checkpoint, reason in rule_of_script.kept(self._counted):
+        for group in self._groups:
+            found: list[Iterable[tuple[Checkpoint, str]]] = [
+                *(rule.kept(group) for rule in policy.rules),
+                *(rule.kept(group) for rule in policy.judged(group).own),
+            ]
+            for checkpoint, reason in chain.from_iterable(found):
                 kept.setdefault(checkpoint.name, reason)
         return kept
 
@@ -179,6 +183,8 @@ def plan_of_names(
 
 def _why_left(checkpoint: Checkpoint) -> str:
     """Returns why rules do not delete a checkpoint that they do not count; empty if they do."""
+    if checkpoint.stranger:
+        return f"it belongs to {checkpoint.stranger}: delete it by name"
     made = checkpoint.derived
     if made is not None:
         return f"made by `{made.operation}`: delete it by name"

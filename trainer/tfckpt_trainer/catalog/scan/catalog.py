@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from functools import cache, partial
 
 from msgspec.structs import replace
 
+from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.catalog.directory.checkpoint_files import (
     CheckpointFiles,
     size_of_directory,
@@ -32,7 +35,12 @@ from tfckpt_trainer.catalog.scan.evidence_reader import EvidenceReader
 from tfckpt_trainer.catalog.scan.lineage import BranchTips, find_branch_tips
 from tfckpt_trainer.catalog.scan.observation import Observer
 from tfckpt_trainer.catalog.scan.order import in_order
-from tfckpt_trainer.catalog.scan.ownership import Ownership, names_of_others, ownership_of
+from tfckpt_trainer.catalog.scan.ownership import (
+    Ownership,
+    names_of_others,
+    owners_of_run,
+    ownership_of,
+)
 from tfckpt_trainer.catalog.scan.states import (
     CheckpointEvidence,
     Depth,
@@ -43,6 +51,7 @@ from tfckpt_trainer.catalog.scan.states import (
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_numbered_name
 from tfckpt_trainer.rundir.records.results import values_of
 from tfckpt_trainer.rundir.records.trash import TrashManifest
+from tfckpt_trainer.rundir.storage.owners import user_name
 
 INDEX_BYTES_PER_SCAN = 4 << 20
 """Bytes of indexes that one scan reads: about 20,000 tensors, a fifth of a second."""
@@ -94,6 +103,7 @@ class Catalog:
         self._known: dict[str, Checkpoint] = {}
         self._result: tuple[Checkpoint, ...] = ()
         self._others: set[str] = set()
+        self._owners: AbstractSet[int] | None = None
         self.resumed: ResumePoint | None = None
         self.shared_bytes = 0
         self.version_one: Sequence[VersionOne] = ()
@@ -152,6 +162,7 @@ class Catalog:
         Raises:
             OSError: The directory cannot be read.
         """
+        self._owners = owners_of_run(self._run)
         newest = [checkpoint.name for checkpoint in self._result[:NEWEST_WATCHED]]
         share = max(1, len(self._result) // CHECKPOINTS_PER_SHARE)
         at_most = QUICK_RECORDS * share if quick else None
@@ -257,7 +268,7 @@ class Catalog:
             self._unsettled.add(name)
         if verdict.deferred:
             self._deferred[name] = None
-        found = _describe(self._run, evidence, verdict)
+        found = _describe(self._run, evidence, verdict, owners=self._owners)
         if found is None:
             self._others.add(name)
             return self._known.pop(name, None) is not None
@@ -374,12 +385,15 @@ def scan_checkpoints(
     reader = EvidenceReader(run, names, entries)
     reader.refresh([], [])
     quiet = cache(partial(quiet_seconds_of, run.root))
+    owners = owners_of_run(run)
     checkpoints = {}
     for name in names:
         evidence = reader.read(name, is_listed=False)
         if evidence is not None and evidence.files.index is not None and not evidence.files.links:
             verdict = derive_state(run.root, evidence, now=now, quiet=quiet)
-            found = _describe(run, evidence, verdict) if verdict is not None else None
+            found = (
+                _describe(run, evidence, verdict, owners=owners) if verdict is not None else None
+            )
             if found is not None:
                 checkpoints[name] = found
     return checkpoints
@@ -465,8 +479,20 @@ def _own_size(run: RunDirectory, evidence: CheckpointEvidence, verdict: StateVer
     return size - sum(fact.size for fact in files.index_first if fact.name in others)
 
 
+def _stranger(run: RunDirectory, evidence: CheckpointEvidence, owners: AbstractSet[int]) -> str:
+    """Returns the owner of a checkpoint whose files belong to none of `owners`, or nothing."""
+    with suppress(OSError):
+        owner = os.lstat(index_path(run.root / evidence.files.name)).st_uid
+        return "" if owner in owners else user_name(owner)
+    return ""
+
+
 def _describe(
-    run: RunDirectory, evidence: CheckpointEvidence, verdict: StateVerdict
+    run: RunDirectory,
+    evidence: CheckpointEvidence,
+    verdict: StateVerdict,
+    *,
+    owners: AbstractSet[int] | None,
 ) -> Checkpoint | None:
     """Returns the checkpoint of this state; None if the files are no checkpoint."""
     ownership = ownership_of(run.root, evidence, verdict)
@@ -474,6 +500,7 @@ def _describe(
         return None
     is_proven = ownership is Ownership.PROVEN
     files, record = evidence.files, evidence.record
+    stranger = _stranger(run, evidence, owners) if owners is not None else ""
     size = _own_size(run, evidence, verdict)
     if files.temporary_at is not None and verdict.state is CheckpointState.ORPHANED:
         size += size_of_directory(parts_directory(run.root, files.name))
@@ -494,6 +521,7 @@ def _describe(
             results=evidence.results,
             is_proven=is_proven,
             lacks_file=verdict.lacks_file,
+            stranger=stranger,
             problem=verdict.problem,
             verified_at=verdict.verified_at,
             not_finite_tensors=verdict.not_finite_tensors,
@@ -514,6 +542,7 @@ def _describe(
         results=evidence.results,
         is_proven=is_proven,
         lacks_file=verdict.lacks_file,
+        stranger=stranger,
         problem=_NAMES_ALONE if is_by_name else verdict.problem,
         verified_at=verdict.verified_at,
         not_finite_tensors=verdict.not_finite_tensors,

@@ -10,8 +10,8 @@ from types import MappingProxyType
 from tfckpt_trainer.catalog.directory.checkpoints import (
     Checkpoint,
     CheckpointState,
-    counted_by_rules,
     newest_finite,
+    rule_groups,
 )
 from tfckpt_trainer.catalog.directory.other_formats import OtherFile, find_neighbours
 from tfckpt_trainer.catalog.directory.symbolic_links import link_reasons
@@ -25,6 +25,7 @@ NOT_IN_USE: Mapping[str, str] = MappingProxyType({})
 """No checkpoint is in use."""
 
 _NO_FILE = "it is a directory or a symbolic link"
+_OTHER_CONTENT = "its content is not that of the format which its name tells"
 
 LAST_VERIFIED = "the last verified"
 """Why the newest checkpoint with a good verification result is protected."""
@@ -52,8 +53,9 @@ def protections(
     reasons = {c.name: reason for c in special if (reason := _reason(c, in_use))}
     for name, reason in link_reasons(checkpoints):
         reasons.setdefault(name, reason)
-    # Those that training saved, if there are any.
-    restorable = counted_by_rules(checkpoints) or [c for c in checkpoints if c.restorable]
+    # Those that the run saved, or else others, if there are any.
+    groups = rule_groups(checkpoints)
+    restorable = groups[0] if groups else [c for c in checkpoints if c.restorable]
     if restorable:
         reasons.setdefault(restorable[0].name, "the newest that can be restored")
     for name, reason in _newest_finite(restorable):
@@ -132,12 +134,13 @@ def require_prunable_files(root: Path, names: Sequence[str], now: float) -> list
         UsageError: A file does not exist.
         RefusedError: A file is protected.
     """
-    files = find_neighbours(root).others
-    by_name = {file.name: file for file in files}
-    reasons = file_protections(files, root, now)
+    beside = find_neighbours(root)
+    by_name = {file.name: file for file in beside.others}
+    reasons = file_protections(beside.others, root, now)
     for name in names:
         if name not in by_name and os.path.lexists(root / name):
-            raise RefusedError(f"{name} cannot be pruned: {_NO_FILE}. Nothing was changed.")
+            why = _OTHER_CONTENT if name in beside.misnamed else _NO_FILE
+            raise RefusedError(f"{name} cannot be pruned: {why}. Nothing was changed.")
         if name not in by_name:
             raise UsageError(f"There is no file {name} of another format in {root}.")
     refuse_protected_files(names, reasons)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, counted_by_rules
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, rule_groups
 from tfckpt_trainer.catalog.directory.symbolic_links import linked_from_below
 from tfckpt_trainer.catalog.directory.trash import RETENTION
 from tfckpt_trainer.catalog.retention.emptying import Emptied, empty_trash
@@ -123,7 +123,7 @@ class AutomaticPruner:
 
     def _judged(self, policy: Policy, checkpoints: Sequence[Checkpoint]) -> Policy:
         """Asks the rules of the script, and records what they keep for all others who prune."""
-        judged = policy.judged(counted_by_rules(checkpoints))
+        judged = policy.judged(_saved_here(checkpoints))
         recorded = replace(self._settings, policy=judged).recorded if policy.own else None
         if recorded != self._recorded:
             self._recorded = recorded
@@ -145,7 +145,7 @@ class AutomaticPruner:
 
     def _must_wait(self, policy: Policy, checkpoints: Sequence[Checkpoint]) -> bool:
         """Whether a rule cannot be applied yet, such as one by a metric; notes why, once."""
-        counted = counted_by_rules(checkpoints)
+        counted = _saved_here(checkpoints)
         waiting = {str(rule): why for rule in policy.rules if (why := rule.unmet(counted))}
         for rule in waiting.keys() - self._waiting:
             self._event_log.note(
@@ -193,3 +193,8 @@ class AutomaticPruner:
             by=RETENTION,
             details={"names": list(emptied.names), "bytes": emptied.freed},
         )
+
+
+def _saved_here(checkpoints: Sequence[Checkpoint]) -> Sequence[Checkpoint]:
+    """Returns those that this library saved; a plan moves no other."""
+    return next(iter(rule_groups(checkpoints)), [])
