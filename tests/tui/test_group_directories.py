@@ -401,6 +401,35 @@ def test_what_a_stranger_adds_is_kept_by_rules_and_takes_no_place(shared: Path, 
     assert len(left) < len(names) + 3
 
 
+def closed_file(path: Path) -> None:
+    path.touch(mode=0o000)
+
+
+def closed_directory(path: Path) -> None:
+    path.mkdir(mode=0o000)
+
+
+@pytest.mark.parametrize("make", [closed_file, closed_directory, Path.mkdir])
+def test_what_a_colleague_puts_in_place_of_a_record_costs_no_checkpoint_and_no_prune(
+    shared: Path, tool: Tool, make: Callable[[Path], None]
+) -> None:
+    with acting_as(ALICE, 0o002):
+        made = two_branches(shared, time.time() - 3600)
+        found = tool("ls", shared, "--json").json["checkpoints"]
+    record = made.run.record(found[-1]["name"])
+    with acting_as(BOB):
+        record.unlink()
+        make(record)
+    with acting_as(ALICE):
+        assert tool("ls", shared, "--json").json["checkpoints"] == found
+        said = tool("prune", shared, found[-1]["name"], "--yes")
+        assert said.code == 0, said
+        assert tool("undo", shared).code == 0
+        assert tool("ls", shared, "--json").json["checkpoints"] == found
+    # What cannot be that record is of nobody here.
+    assert record.is_dir() == (make is not closed_file)
+
+
 def test_an_undo_is_done_once_where_only_the_owner_may_replace_the_state_file(
     shared: Path, tool: Tool
 ) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -88,7 +89,7 @@ from tfckpt_trainer.rundir.storage.files import (
     make_directory,
     sync_directory,
 )
-from tfckpt_trainer.rundir.storage.identity import Identity, identity_of
+from tfckpt_trainer.rundir.storage.identity import Identity, identity_in, identity_of
 from tfckpt_trainer.rundir.storage.owners import is_own_there
 from tfckpt_trainer.words.advice import Advice, command_or_key
 from tfckpt_trainer.words.counts import few_of
@@ -687,7 +688,7 @@ def files_of(run: RunDirectory, evidence: CheckpointEvidence) -> list[tuple[Path
     """Returns all existing files and directories of a checkpoint, the index file first.
 
     What only has its name is of somebody else: data files of another number than its index says,
-    and a graph file that is none.
+    a graph file that is none, and what is no file in the place of a record.
     """
     name, aside = evidence.files.name, run.saving_directory
     paths: list[tuple[Path, Identity | None]] = []
@@ -699,8 +700,8 @@ def files_of(run: RunDirectory, evidence: CheckpointEvidence) -> list[tuple[Path
     ]
     if evidence.aside is not None:
         paths += [(aside / fact.name, fact.identity) for fact in evidence.aside.index_first]
-    record = [run.record(name), run.record_copy(name)]
-    own = [run.worker_state_directory(name), run.verification(name), run.results(name)]
+    documents = [run.record(name), run.record_copy(name)]
+    documents += [run.verification(name), run.results(name), run.save_manifest(name)]
     places = (run.root, evidence.files), (aside, evidence.aside or CheckpointFiles(name))
     temporary = [
         parts_directory(at, name)
@@ -709,9 +710,11 @@ def files_of(run: RunDirectory, evidence: CheckpointEvidence) -> list[tuple[Path
         if files.temporary_at is not None
         and (at == aside or not files.has_index or has_proven_parts(at, files))
     ]
-    for path in (*record, *own, *temporary, run.save_manifest(name)):
-        if not path.is_symlink():
-            paths.append((path, identity_of(path)))
+    for path in (*documents, run.worker_state_directory(name), *temporary):
+        facts = facts_of(path)
+        is_right = stat.S_ISREG if path in documents else stat.S_ISDIR
+        if facts is not None and is_right(facts.st_mode):
+            paths.append((path, identity_in(facts)))
     return [(path, identity) for path, identity in paths if identity is not None]
 
 

@@ -272,7 +272,7 @@ def load(
     *,
     written_by: int | None = None,
 ) -> DocumentT:
-    """Reads and validates one document. Falls back to its copy if it is damaged.
+    """Reads and validates one document. Falls back to its copy if it is damaged or closed.
 
     Args:
         path: The file.
@@ -302,7 +302,7 @@ def load_with_text(
     try:
         text = read_bounded(path, limit, written_by=written_by)
         return decode(text, kind, os.fspath(path).rpartition("/")[2]), text
-    except DamagedFileError as error:
+    except (DamagedFileError, PermissionError) as error:
         # The copy of what a newer release wrote may be older.
         may_use_copy = kind.has_copy and not isinstance(error, NewerFileError)
         copy = _load_copy(Path(path), kind, limit, written_by) if may_use_copy else None
