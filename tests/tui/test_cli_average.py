@@ -275,6 +275,10 @@ def test_a_folder_that_nothing_shows_to_be_of_a_save_is_stepped_around_and_kept(
     assert found["checkpoint"] == "average2-500"
     assert tool("prune", made.run.root, "average-500", "--yes").code != 0
     assert (left / "data-00000").read_bytes() == b"half"
+    made.run.worker_state_directory("average3-500").mkdir(parents=True)
+    assert tool("average", made.run.root, "100", "ckpt-500").code == 0
+    found = tool("average", made.run.root, "100", "ckpt-500", "--json").json
+    assert found["checkpoint"] == "average5-500"
 
 
 def test_a_pipe_in_place_of_an_index_keeps_no_average_waiting(made: RunFactory) -> None:

@@ -83,6 +83,8 @@ def require_free_name(run: RunDirectory, name: str, *, own: Path | None = None) 
         )
     if not run.root.is_dir() or is_left:
         return
+    if os.path.lexists(run.worker_state_directory(name)):
+        raise RefusedError(f"{run.worker_state_directory(name)} exists; choose another name.")
     starts = (f"{name}.index", f"{name}.data-", f"{name}.meta")
     for file in sorted(os.listdir(run.root)):
         is_temporary = file == f"{name}{TEMPORARY}" and own is None
