@@ -12,6 +12,7 @@ import grp  # noqa: F401
 import os
 import pwd  # noqa: F401
 import shutil
+import statistics  # noqa: F401
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -401,6 +401,25 @@ def test_what_a_stranger_adds_is_kept_by_rules_and_takes_no_place(shared: Path, 
     assert len(left) < len(names) + 3
 
 
+def test_who_takes_a_configuration_over_shuts_nobody_out(shared: Path, tool: Tool) -> None:
+    with acting_as(ALICE, 0o022):
+        config = two_branches(shared, time.time() - 3600).run.config_file
+        config.write_text('[[alerts.webhooks]]\nurl = "https://a.example"\n')
+    with acting_as(BOB, 0o002):
+        said = tool("guards", shared, "--add", "not_finite: notify")
+        assert said.code != 0 and f"{config} belongs to user {ALICE}" in said.words
+        (command,) = re.findall(r"`(install .+?)`", said.words)
+        subprocess.run(command, shell=True, check=True)
+        assert tool("guards", shared, "--add", "not_finite: notify").code == 0
+    with acting_as(ALICE):
+        assert "not_finite: notify" in tool("guards", shared).data
+        with acting_as(BOB):
+            config.chmod(0o600)
+        said = tool("guards", shared)
+    assert f"{config} cannot be read: Permission denied." in said.words
+    assert f"user {BOB}" in said.words
+
+
 def closed_file(path: Path) -> None:
     path.touch(mode=0o000)
 

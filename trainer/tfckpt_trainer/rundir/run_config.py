@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tfckpt_trainer.errors import DamagedFileError, NotTrustedError, UsageError
+from tfckpt_trainer.machine.permissions import advice_about
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.storage.files import open_plain
@@ -145,11 +146,13 @@ def read_run_config(run: RunDirectory, *, to_send: bool = False) -> RunConfig:
     except (FileNotFoundError, NotADirectoryError):
         return RunConfig()
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+        found = f"{path} cannot be read: {error.strerror}."
+        raise UsageError(found, advice_about(error)) from error
     except DamagedFileError as error:
         raise UsageError(str(error)) from error
     except NotTrustedError as error:
-        raise UsageError(f"{error} The file sends alerts.") from error
+        who = "The file sends alerts, which only processes of its owner do."
+        raise UsageError(f"{error} {who}") from error
 
 
 def _parse(path: Path, data: bytes) -> RunConfig:

@@ -13,7 +13,7 @@ from tfckpt_trainer.words.advice import Advice
 
 _TAKE = (
     "Read it. If it says what you want, make it yours: "
-    "`install -m 600 {file} {copy} && mv {copy} {file}`."
+    "`install -m {mode} {file} {copy} && mv {copy} {file}`."
 )
 _FILE_OF = " (file of "
 LONGEST_CLAIM = 500
@@ -49,7 +49,9 @@ def require_owner(path: Path | str, descriptor: int, user: int) -> None:
         # The name of a user may come from a directory that is slow.
         found = f"{path} belongs to {user_name(facts.st_uid)}{problem}"
         file, copy = map(shlex.quote, (os.fspath(path), f"{os.fspath(path)}.own"))
-        raise NotTrustedError(found, Advice.of(advice, file=file, copy=copy))
+        # Whoever reads it now can read it then.
+        mode = f"{facts.st_mode & 0o644 | 0o600:o}"
+        raise NotTrustedError(found, Advice.of(advice, mode=mode, file=file, copy=copy))
 
 
 def user_name(user: int) -> str:
