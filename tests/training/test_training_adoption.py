@@ -8,6 +8,7 @@ import os
 import pytest
 from this_process import run_here
 
+from requirements import needs
 from reserved_ports import reserved_ports
 from tensorflow_processes import TensorFlowProcess
 from tfckpt_trainer.cluster.tasks import cluster_of, tasks, tf_config
@@ -75,6 +76,13 @@ def test_no_save_is_lost_where_another_program_has_its_name(results):
 )
 def test_the_event_log_says_what_was_adopted_and_how(results, form, words):
     assert any(words in message for message in results[form]["journal"]), results[form]["journal"]
+
+
+@needs("root")
+def test_whose_checkpoint_was_adopted_is_said(results):
+    words = r"Another program saved [x]a\b-20, which belongs to user 54322. Adopted: "
+    assert any(message.startswith(words) for message in results["odd"]["journal"])
+    assert not any("belongs to" in message for message in results["tutorial"]["journal"])
 
 
 def test_a_model_of_other_shapes_is_refused_with_both_shapes(results):

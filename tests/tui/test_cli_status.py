@@ -385,6 +385,8 @@ def test_a_missing_log_error_lists_the_existing_logs(tool: Tool, tmp_path: Path)
     run = two_branches(tmp_path).run
     said = tool("logs", tmp_path)
     assert (said.code, "only `tfckpt-tui launch` keeps logs" in said.words) == (2, True)
+    (run.control / "logs.damaged-1").mkdir()
+    assert f"{run.control}/logs.damaged-1 now" in tool("logs", tmp_path).words
     write_log(run, 0, "hello\n")
     said = tool("logs", tmp_path, "--worker", "7")
     assert (said.code, "there are: worker-0" in said.words) == (2, True)

@@ -7,6 +7,7 @@ program and of the run, and the names of the files at the end.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ from tfckpt_trainer.tools.tensors.derived import add_derived_checkpoint
 from tfckpt_trainer.training import TrainingRun
 
 STEPS = 6
+OTHER_USER = 54322
 FEATURES = tf.reshape(tf.range(32.0), (8, 4)) / 32.0
 LABELS = tf.reduce_sum(FEATURES, axis=1, keepdims=True)
 
@@ -150,7 +152,9 @@ def main(directory: Path) -> None:
             odd = directory / "odd [1]*\\"
             odd.mkdir()
             for path in target.glob("ckpt-20.*"):
-                shutil.copy(path, odd / path.name.replace("ckpt", "[x]a\\b"))
+                copied = shutil.copy(path, odd / path.name.replace("ckpt", "[x]a\\b"))
+                if os.geteuid() == 0:
+                    os.chown(copied, OTHER_USER, -1)
             results["odd"] = {"expected": expected, **go_on(odd)}
         results[form] = {"expected": expected, **go_on(target, by_name=form == "several")}
     target = directory / "other shapes"

@@ -25,6 +25,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store
+from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.batch.job_view import JobView
 
 _LATEST = 1e12
@@ -297,6 +298,9 @@ def pause_after(state: JobState, run_state: RunState | None = None, silences: in
 
 def why_no_logs(run: RunDirectory) -> str:
     """Returns why a run has no log of a worker, as the end of a sentence."""
+    aside = sorted(run.control.glob(f"{run.logs_directory.name}.damaged-*"))
+    if aside:
+        return f"what this run could not use there is {clean(str(aside[-1]))} now."
     job = read_job_record(run)
     if job is None:
         return "only `tfckpt-tui launch` keeps logs."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.catalog.commit.saves import point_state_file_at
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.history import in_order_of_use, read_head, resume_point
@@ -30,6 +32,8 @@ from tfckpt_trainer.rundir.records.hyperparameter import number
 from tfckpt_trainer.rundir.records.run import Finish, Head
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_trainer.rundir.storage.documents import store
+from tfckpt_trainer.rundir.storage.files import facts_of
+from tfckpt_trainer.rundir.storage.owners import is_own_there, user_name
 from tfckpt_trainer.training.checkpoint.restores.restorer import (
     RestoreOutcome,
     Restorer,
@@ -363,10 +367,18 @@ class RestoreManager:
         if outcome.adopted:
             self._telemetry.note(
                 EventKind.NOTE,
-                f"Another program saved {target.name}. Adopted: {'; '.join(outcome.adopted)}.",
+                f"Another program saved {target.name}{self._whose(target.name)}. "
+                f"Adopted: {'; '.join(outcome.adopted)}.",
                 command,
                 checkpoint=target.name,
             )
+
+    def _whose(self, name: str) -> str:
+        """Returns whose a checkpoint is, as the end of a clause; empty if it is of this user."""
+        facts = facts_of(index_path(self._run.root / name))
+        if facts is None or is_own_there(self._run.root, facts.st_uid, os.geteuid()):
+            return ""
+        return f", which belongs to {user_name(facts.st_uid)}"
 
     def _facts_at(self, record: CheckpointRecord | None) -> WorkerFacts | None:
         """Returns what a record says of this worker; of the chief if it is new."""
