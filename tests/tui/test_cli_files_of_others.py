@@ -12,6 +12,8 @@ from accounts import BOB, GROUP
 from bundle_writing import write_floats
 from command_running import Tool
 from requirements import needs
+from tfckpt_trainer.launch.preflight import check_directory
+from tfckpt_trainer.rundir.paths import RunDirectory
 
 OTHERS = {
     "notes_temp/diary.txt": b"mine",
@@ -138,3 +140,6 @@ def test_whose_file_keeps_a_run_from_beginning(tool: Tool, tmp_path: Path):
     os.chown(theirs, BOB, GROUP)
     said = tool("launch", "--detach", tmp_path, "--", "true")
     assert f"(it has notes.txt, of user {BOB})" in said.words
+    # In such a directory, nobody but Bob can remove it.
+    tmp_path.chmod(0o1777)
+    check_directory(RunDirectory(tmp_path))

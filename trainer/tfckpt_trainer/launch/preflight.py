@@ -6,7 +6,9 @@ import errno
 import math
 import os
 import shutil
+import stat
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tfckpt_trainer.catalog.directory.history import refuse_newer_release
@@ -117,7 +119,7 @@ def check_directory(run: RunDirectory) -> None:
         raise UsageError(f"{root} is a file; a run needs a directory.")
     try:
         provide_directory(root)
-        content = sorted(name for name in os.listdir(root) if not name.startswith("."))
+        content = sorted(filter(_is_content_of(root), os.listdir(root)))
         if content and not (run.is_ours or run.state_file.is_file() or _has_checkpoint(run)):
             raise UsageError(
                 f"{root} is not empty and has no checkpoints (it has {_whose(root / content[0])}). "
@@ -132,6 +134,21 @@ def check_directory(run: RunDirectory) -> None:
             f"{root} cannot be used as a run directory: {error.strerror or error}.",
             _advice_about(root, error),
         ) from error
+
+
+def _is_content_of(root: Path) -> Callable[[str], bool]:
+    """Returns what tells whether an entry keeps a directory from being used for a run.
+
+    Where the sticky bit keeps files to their owners, nobody else can remove those of others.
+    """
+    is_shared, own = bool(root.stat().st_mode & stat.S_ISVTX), {0, os.geteuid()}
+
+    def is_content(name: str) -> bool:
+        return not name.startswith(".") and not (
+            is_shared and os.lstat(root / name).st_uid not in own
+        )
+
+    return is_content
 
 
 def _whose(path: Path) -> str:
