@@ -589,7 +589,8 @@ def fit_here(tmp_path, make_run):
         model.compile(optimizer="sgd", loss="mse")
         x, y = np.ones((4, 2)), np.ones((4, 1))
         act = keras.callbacks.LambdaCallback(on_epoch_end=callback)
-        return fit(model, x, y, epochs=1000, run_dir=tmp_path / "run", callbacks=[act], verbose=0)
+        options = {"run_dir": tmp_path / "run", "save_every_epochs": None, "verbose": 0}
+        return fit(model, x, y, epochs=1000, callbacks=[act], **options)
 
     return fit_model
 

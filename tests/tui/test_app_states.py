@@ -176,3 +176,11 @@ async def test_actions_of_packages_may_come_while_the_app_quits(
     async with opened(live.run):
         pass
     assert taken == [False]
+
+
+@pytest.mark.parametrize("saves", ["only at its end", "every 500 steps"])
+async def test_a_run_that_saves_at_no_other_time_says_so(live: RunFactory, saves: str) -> None:
+    live.create(saves=saves)
+    async with opened(live.run, size=(160, 40)) as pilot:
+        await until_shown(pilot, "a step")
+        assert ("saves only at its end" in top(pilot.app)) == (saves == "only at its end")

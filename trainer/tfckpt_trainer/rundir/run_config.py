@@ -141,7 +141,7 @@ def read_run_config(run: RunDirectory, *, to_send: bool = False) -> RunConfig:
             config = _parse(path, data)
             if to_send and config.alerts.has_receivers:
                 # It names commands to run and environment variables to send.
-                require_owner(path, file.fileno(), os.geteuid())
+                require_owner(path, file.fileno(), os.geteuid(), is_read_by_all=True)
             return config
     except (FileNotFoundError, NotADirectoryError):
         return RunConfig()

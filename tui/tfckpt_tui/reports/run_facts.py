@@ -68,6 +68,8 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
             script that was not launched; null if it is in none, or unknown.
         gpus: Which GPUs are idle, shared by workers, or not counted, as sentences; empty otherwise,
             and after the end of the run.
+        saves: When the trainer saves, such as `every 500 steps` or `only at its end`; empty if
+            unknown.
     """
 
     id: str | None
@@ -90,6 +92,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int
     code: CodeVersion | None
     gpus: str
+    saves: str
 
 
 class JobFacts(msgspec.Struct, frozen=True, kw_only=True):

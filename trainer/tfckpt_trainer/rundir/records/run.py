@@ -68,6 +68,10 @@ EVENTS = ".tfckpt/tensorboard"
 """The directory of event files, unless the script names another."""
 
 
+SAVES_AT_END = "only at its end"
+"""When a run saves that was told to save at no other time."""
+
+
 class RunInfo(Document, frozen=True, kw_only=True):
     """`run.json`: description of the run.
 
@@ -90,6 +94,7 @@ class RunInfo(Document, frozen=True, kw_only=True):
             script that was not launched; None if it is in none.
         retention: How the trainer prunes, if it does; see `RetentionSettings.from_json`. Values are
             checked when it is used: a rule of a newer version must not make the file unreadable.
+        saves: When the trainer saves, in words; empty until it has started.
         exactness: Whether the trainer expects that resuming is exact; None until it has started.
         gpus: Which GPUs the strategy does not use, as a sentence; empty if it uses all.
         check: The last check of the script, if there was one. A quick check of the present start is
@@ -111,6 +116,7 @@ class RunInfo(Document, frozen=True, kw_only=True):
     versions: dict[str, str] = {}
     code: CodeVersion | None = None
     retention: dict[str, Any] | None = None
+    saves: str = ""
     exactness: Exactness | None = None
     gpus: str = ""
     check: CheckSummary | None = None

@@ -21,7 +21,9 @@ LONGEST_CLAIM = 500
 _CLOSE = "Read it, and run `chmod go-w {file}`."
 
 
-def require_owner(path: Path | str, descriptor: int, user: int) -> None:
+def require_owner(
+    path: Path | str, descriptor: int, user: int, *, is_read_by_all: bool = False
+) -> None:
     """Raises an error if anyone but a user and root could have written an open file.
 
     The owner decides, not the directory. Whoever may write there can put three things in its
@@ -32,6 +34,7 @@ def require_owner(path: Path | str, descriptor: int, user: int) -> None:
         path: Its path, for the error.
         descriptor: The open file that is read.
         user: The ID of the user.
+        is_read_by_all: Whether all users of the run read it, so that it has to stay readable.
 
     Raises:
         NotTrustedError: It has another owner, other users may write to it, or it has further
@@ -49,8 +52,7 @@ def require_owner(path: Path | str, descriptor: int, user: int) -> None:
         # The name of a user may come from a directory that is slow.
         found = f"{path} belongs to {user_name(facts.st_uid)}{problem}"
         file, copy = map(shlex.quote, (os.fspath(path), f"{os.fspath(path)}.own"))
-        # Whoever reads it now can read it then.
-        mode = f"{facts.st_mode & 0o644 | 0o600:o}"
+        mode = f"{facts.st_mode & 0o644 | 0o600:o}" if is_read_by_all else "600"
         raise NotTrustedError(found, Advice.of(advice, mode=mode, file=file, copy=copy))
 
 

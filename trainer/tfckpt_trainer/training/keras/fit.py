@@ -23,7 +23,12 @@ from tfckpt_trainer.catalog.directory.history import latest_of, read_state_list
 from tfckpt_trainer.errors import BundleError, DamagedFileError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
-from tfckpt_trainer.training.keras.fit_callbacks import FitCallbacks, worker_callbacks
+from tfckpt_trainer.training.checkpoint.saves.default_saves import BY_DEFAULT, ByDefault
+from tfckpt_trainer.training.keras.fit_callbacks import (
+    FitCallbacks,
+    watched_metric,
+    worker_callbacks,
+)
 from tfckpt_trainer.training.keras.fit_data import FitData, read_data, validation_data_of
 from tfckpt_trainer.training.keras.python_batches import PyDatasetBatches
 from tfckpt_trainer.training.keras.steps import (
@@ -35,6 +40,7 @@ from tfckpt_trainer.training.keras.steps import (
 )
 from tfckpt_trainer.training.keras.validation import Validation
 from tfckpt_trainer.training.keras_library import build_symbolically, keras
+from tfckpt_trainer.training.loop.run_options import check_counts
 from tfckpt_trainer.training.loop.training_run import TrainingRun
 from tfckpt_trainer.training.steps.inputs import input_type
 from tfckpt_trainer.training.workers.worker_group import (
@@ -113,7 +119,7 @@ def fit(
     validation_steps: int | None = None,
     validation_batch_size: int | None = None,
     validation_freq: int | Sequence[int] = 1,
-    save_every_epochs: int | None = None,
+    save_every_epochs: int | ByDefault | None = BY_DEFAULT,
     **options: Any,
 ) -> keras.callbacks.History:
     """Trains a compiled model like `model.fit`, with checkpoints and commands.
@@ -153,6 +159,10 @@ def fit(
         validation_freq: Number of epochs between validations, or a list of the epochs after which
             to validate, counted from 1.
         save_every_epochs: Number of epochs between saves, in addition to those in `options`.
+            Without any save option, it saves after each epoch and every 10 minutes, and keeps the
+            newest three of these checkpoints and the best one, by the metric that the first
+            callback with a `monitor` watches, or else by the loss, of the validation if there is
+            one. With None, it does not.
         **options: Options of `TrainingRun`, such as `save_every_steps` and `retention`.
 
     Returns:
@@ -209,7 +219,12 @@ def fit(
         dataset=dataset,
         strategy=strategy,
         total_steps=(epochs - initial_epoch) * steps,
-        **_options(options, model, observers, save_every_epochs, steps),
+        **_options(
+            options,
+            observers,
+            save_every_epochs,
+            ByDefault(steps, watched_metric(callbacks, validates=held_out is not None)),
+        ),
     )
     validation = None
     if held_out is not None:
@@ -355,16 +370,18 @@ def _verbosity(given: int | str) -> int:
 
 def _options(
     options: dict[str, Any],
-    model: keras.Model,
     callbacks: FitCallbacks,
-    save_every_epochs: int | None,
-    steps: int,
+    save_every_epochs: int | ByDefault | None,
+    default: ByDefault,
 ) -> dict[str, Any]:
     """Returns the options of `TrainingRun` with what `fit` adds to them."""
-    if save_every_epochs is not None:
+    if not isinstance(save_every_epochs, ByDefault):
         if "save_every_steps" in options:
             raise UsageError("Give either save_every_epochs or save_every_steps.")
-        options = {**options, "save_every_steps": save_every_epochs * steps}
+        check_counts(save_every_epochs=save_every_epochs)
+        every = save_every_epochs and save_every_epochs * (default.epoch_steps or 0)
+        options = {**options, "save_every_steps": every}
+    options = {"save_every_steps": default, **options}
     if callbacks.weights:
         options["extra"] = {**(options.get("extra") or {}), _BEST_WEIGHTS: callbacks.weights}
     return options

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from tfckpt_trainer.catalog.retention.rules import BestBy
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.keras.callback_state import CallbackState
 from tfckpt_trainer.training.keras_library import keras
@@ -19,6 +20,9 @@ CHIEF_ONLY = (
     keras.callbacks.TensorBoard,
 )
 """Callbacks that write: on several workers, they would write the same files."""
+
+_GROWING = ("acc", "auc", "f1", "iou", "precision", "recall")
+"""Parts of the names of metrics that are better if they are larger."""
 
 
 class FitCallbacks:
@@ -125,6 +129,21 @@ class FitCallbacks:
     def _learning_rates(self) -> list[Any]:
         variables = getattr(self.model.optimizer, "variables", [])
         return [v for v in variables if v.path.rpartition("/")[2] == "learning_rate"]
+
+
+def watched_metric(given: Any, *, validates: bool) -> BestBy:
+    """Returns the metric whose best checkpoint stays by default, and which of its values is best.
+
+    Args:
+        given: As for `worker_callbacks`.
+        validates: Whether `fit` validates.
+    """
+    callbacks = worker_callbacks(given, is_chief=True)
+    watching = next((c for c in callbacks if isinstance(getattr(c, "monitor", None), str)), None)
+    metric = str(getattr(watching, "monitor", "val_loss" if validates else "loss"))
+    grows = any(word in metric for word in _GROWING)
+    said = {"min": False, "max": True}.get(getattr(watching, "mode", ""), grows)
+    return BestBy(metric, "max" if said else "min", 1)
 
 
 def worker_callbacks(given: Any, *, is_chief: bool) -> list[keras.callbacks.Callback]:

@@ -11,6 +11,10 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_trainer.training.check.quick_check import QuickCheck
 from tfckpt_trainer.training.check.session import CheckSession
+from tfckpt_trainer.training.checkpoint.saves.default_saves import (
+    AT_END_OF_EPOCH,
+    EVERY_TEN_MINUTES,
+)
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import SaveOutcome
 from tfckpt_trainer.training.checkpoint.saves_and_restores import SavesAndRestores
 from tfckpt_trainer.training.commands.handler import Trainer
@@ -72,7 +76,8 @@ class BetweenCalls:
         self._skips = saved.user.skips
         self.total_steps = options.total_steps
         self.has_stepped = False
-        schedule = SaveSchedule(self._triggers(options), options.save_every_seconds)
+        words = EVERY_TEN_MINUTES if options.by_default is not None else ""
+        schedule = SaveSchedule(self._triggers(options), options.save_every_seconds, words)
         telemetry.metrics.saves.set_intervals(options.save_every_steps, options.save_every_seconds)
         self.poller = CommandPoller(run, telemetry)
         self.guards = GuardsInForce(
@@ -135,7 +140,8 @@ class BetweenCalls:
             triggers.append(Improvement(rule, self._group, self._position))
         triggers += [OwnTrigger(own, self._group, self.note) for own in options.save_when]
         if options.save_every_steps is not None:
-            triggers.append(EverySteps(options.save_every_steps))
+            words = AT_END_OF_EPOCH if options.by_default is not None else ""
+            triggers.append(EverySteps(options.save_every_steps, words))
         return triggers
 
     def note(self, message: str) -> None:

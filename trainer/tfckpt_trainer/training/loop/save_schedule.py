@@ -59,8 +59,10 @@ class Trigger(Protocol):
 class EverySteps:
     """Saves after each multiple of a number of steps."""
 
-    def __init__(self, every: int) -> None:
+    def __init__(self, every: int, words: str = "") -> None:
+        """Takes the number, and what to give as the reason in place of it."""
         self._every = every
+        self._words = words or f"every {every} steps"
 
     def steps_left(self, step: int) -> int | None:
         """Returns how many more steps than `step` the next multiple is."""
@@ -68,7 +70,7 @@ class EverySteps:
 
     def reason(self, step: int, metrics: StepMetrics) -> str:
         """See `Trigger`."""
-        return f"every {self._every} steps"
+        return self._words
 
 
 class Improvement:
@@ -191,9 +193,12 @@ class SaveSchedule:
     chief decides by the clock and tells the others.
     """
 
-    def __init__(self, triggers: Sequence[Trigger], every_seconds: float | None = None) -> None:
+    def __init__(
+        self, triggers: Sequence[Trigger], every_seconds: float | None = None, words: str = ""
+    ) -> None:
         self._triggers = triggers
         self._every_seconds = every_seconds
+        self._words = words
         self._next_at = self._next_time()
 
     def steps_left(self, step: int) -> int | None:
@@ -225,7 +230,7 @@ class SaveSchedule:
         """Why a save is due by the clock; empty if none is."""
         if self._next_at is None or time.monotonic() < self._next_at:
             return ""
-        return f"every {self._every_seconds:g} s"
+        return self._words or f"every {self._every_seconds:g} s"
 
     def restart_clock(self) -> None:
         """Measures `every_seconds` from now."""

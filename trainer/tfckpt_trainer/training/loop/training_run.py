@@ -6,6 +6,7 @@ import atexit
 import os
 import platform
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
@@ -25,7 +26,9 @@ from tfckpt_trainer.rundir.full_disk import explain_disk_errors
 from tfckpt_trainer.rundir.heartbeats.liveness import refuse_another_run, refuse_another_trainer
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.hyperparameter import Bounds
+from tfckpt_trainer.rundir.records.run import SAVES_AT_END
 from tfckpt_trainer.rundir.records.worker import Ending, Phase
 from tfckpt_trainer.rundir.storage.documents import replace_newer_documents
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
@@ -33,6 +36,7 @@ from tfckpt_trainer.scripts.exit_statuses import choose_statuses
 from tfckpt_trainer.scripts.script_objects import objects_with
 from tfckpt_trainer.training.check.session import check_order
 from tfckpt_trainer.training.check.untracked_notes import note_untracked, remember_state
+from tfckpt_trainer.training.checkpoint.saves.default_saves import BY_DEFAULT, ByDefault
 from tfckpt_trainer.training.checkpoint.saves.save_options import SaveOptions
 from tfckpt_trainer.training.checkpoint.saves_and_restores import SavesAndRestores
 from tfckpt_trainer.training.draws.by_step import DrawsByStep
@@ -42,7 +46,11 @@ from tfckpt_trainer.training.loop.coordinator import INTERRUPTED
 from tfckpt_trainer.training.loop.error_save import ErrorSave
 from tfckpt_trainer.training.loop.export import export_request_path, run_export
 from tfckpt_trainer.training.loop.run_exactness import RunExactness
-from tfckpt_trainer.training.loop.run_options import RunOptions, guards_of
+from tfckpt_trainer.training.loop.run_options import (
+    RunOptions,
+    choose_save_times,
+    guards_of,
+)
 from tfckpt_trainer.training.loop.run_ownership import RunOwnership
 from tfckpt_trainer.training.loop.run_state import LiveRunState, PassedObjects, supports_seed
 from tfckpt_trainer.training.loop.save_schedule import SaveWhen
@@ -114,14 +122,14 @@ class TrainingRun:
         dataset: InputDataset | None = None,
         strategy: tf.distribute.Strategy | None = None,
         total_steps: int | None = None,
-        save_every_steps: int | None = None,
-        save_every_seconds: float | None = None,
+        save_every_steps: int | ByDefault | None = BY_DEFAULT,
+        save_every_seconds: float | ByDefault | None = BY_DEFAULT,
         save_on_improvement: str | None = None,
         save_when: Iterable[SaveWhen] = (),
         saving: SaveOptions | None = None,
         extra: Mapping[str, Any] | None = None,
         tensorboard: str | Path | None = None,
-        retention: Policy | None = None,
+        retention: Policy | ByDefault | None = BY_DEFAULT,
         trash_hours: float | None = 1.0,
         make_room: bool = False,
         partial: bool = False,
@@ -144,7 +152,9 @@ class TrainingRun:
                 a dictionary of batches. Without a dataset, iterating yields the step.
             strategy: The strategy; by default the one whose scope is active.
             total_steps: The step after which training ends.
-            save_every_steps: Save every N steps.
+            save_every_steps: Save every N steps. Without any of these four save options, the run
+                saves every 10 minutes, and keeps the newest three of these checkpoints. With None,
+                it does not.
             save_every_seconds: Save N seconds after the last save.
             save_on_improvement: Save when a metric has a new best value: `METRIC:min` or
                 `METRIC:max`. The metric is reported by `function` or, equal on all workers, by
@@ -156,7 +166,8 @@ class TrainingRun:
                 `state_dict()` and `load_state_dict()`.
             tensorboard: Directory of the event files; by default within the run directory.
             retention: Which checkpoints to keep. After each save, all others are moved to the
-                trash. By default all are kept.
+                trash. By default, and with None, all are kept that a save option or a command had
+                saved.
             trash_hours: How long checkpoints that `retention` moved to the trash stay there
                 before they are deleted. None keeps them forever. Checkpoints that a user pruned
                 are never deleted automatically.
@@ -187,15 +198,23 @@ class TrainingRun:
             UsageError: There is no run directory, or an option is invalid.
             MissingExtensionError: Checksums cannot be computed.
         """
+        triggers = objects_with("reason(step, metrics)", save_when, "save_when=[…]")
+        times = choose_save_times(
+            save_every_steps,
+            save_every_seconds,
+            retention,
+            has_triggers=save_on_improvement is not None or bool(triggers),
+        )
         options = RunOptions(
             total_steps=total_steps,
-            save_every_steps=save_every_steps,
-            save_every_seconds=save_every_seconds,
+            save_every_steps=times.every_steps,
+            save_every_seconds=times.every_seconds,
             save_on_improvement=save_on_improvement,
-            save_when=objects_with("reason(step, metrics)", save_when, "save_when=[…]"),
+            save_when=triggers,
             saving=saving or SaveOptions(),
             tensorboard=tensorboard,
-            retention=RetentionSettings(retention or Policy(), trash_hours, make_room),
+            retention=RetentionSettings(times.policy, trash_hours, make_room),
+            by_default=times.by_default,
             partial=partial,
             on_dataset_end=on_dataset_end,
             random_seed=random_seed,
@@ -535,6 +554,7 @@ class TrainingRun:
                 if self._group.is_chief:
                     self._ownership.acquire(**self._info(), exactness=recorded)
                     self._telemetry.note_exactness(missing)
+                    self._tell_default_saves()
             between = self._between
             between.total_steps = between.total_steps or total_steps
             self._state.opened()
@@ -562,6 +582,18 @@ class TrainingRun:
         if self._draws is not None:
             self._draws.start_step(self.step)
 
+    def _tell_default_saves(self) -> None:
+        """Says when the run saves, if its script did not choose that, or turned it off."""
+        options = self._options
+        if options.by_default is not None:
+            words = f"Saves {options.saves}. save_every_seconds=None turns that off."
+            sys.stderr.write(f"{words}\n")
+        elif options.saves == SAVES_AT_END and options.order is None:
+            words = f"Saves {SAVES_AT_END}: a crash loses all steps."
+        else:
+            return
+        self._telemetry.note(EventKind.NOTE, words)
+
     def _info(self) -> dict[str, Any]:
         """Returns the fields of `run.json` that describe this trainer."""
         return {
@@ -572,6 +604,7 @@ class TrainingRun:
             "total_steps": self._between.total_steps,
             "epoch_steps": self._between.quick_check.epoch_steps,
             "retention": self._options.retention.recorded,
+            "saves": self._options.saves,
             # A quick check is about the process that it ran in.
             "check": None,
             "tensorboard": str(_relative(self._tensorboard, self.directory)),

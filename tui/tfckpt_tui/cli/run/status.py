@@ -18,7 +18,7 @@ from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_line, print_message, print_table
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.code_version import code_in_words
-from tfckpt_tui.formats.text import strategy_words
+from tfckpt_tui.formats.text import clean, strategy_words
 from tfckpt_tui.formats.worker_columns import table
 from tfckpt_tui.reports.logs import Event, JournalReport
 from tfckpt_tui.reports.run_facts import JobFacts, StatusReport, WorkerLine
@@ -104,6 +104,8 @@ def _print_status(report: StatusReport) -> None:
         f"saved     {units.count(run.checkpoints, 'checkpoint')}{current}"
         + (f"; {others}" if run.other_files else "")
     )
+    if run.saves:
+        print_line(f"saves     {clean(run.saves)}")
     for alert in report.alerts:
         print_line(f"alert     {alert.message} {alert.advice}")
     for problem in report.problems:

@@ -87,6 +87,7 @@ def status_of(reading: RunReading, account: RunAccount) -> StatusReport:
             restarts=supervisor.attempt if supervisor else 0,
             code=info.code if info else None,
             gpus=account.gpus,
+            saves=info.saves if info else "",
         ),
         job=account.job.facts if account.job is not None else None,
         failure=account.failure,

@@ -8,6 +8,7 @@ from tfckpt_trainer.catalog.scan.alerts import Alert
 from tfckpt_trainer.launch.batch.jobs import JobState
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, MAKES_NO_STEPS, WorkerState
 from tfckpt_trainer.rundir.records.exactness import ExactnessLevel
+from tfckpt_trainer.rundir.records.run import SAVES_AT_END
 from tfckpt_tui.app.widgets.base.icons import run_icon
 from tfckpt_tui.app.widgets.base.pane import Pane
 from tfckpt_tui.app.widgets.base.styled_text import (
@@ -22,7 +23,7 @@ from tfckpt_tui.app.widgets.base.styled_text import (
 )
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import cell_width, clean, strategy_words
-from tfckpt_tui.monitor.snapshot import Forecast, RunSnapshot
+from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.batch.job_alerts import JOB_SILENT
 from tfckpt_tui.services.batch.job_view import JobView
 from tfckpt_tui.services.runs.failure import RUN_FAILED
@@ -241,11 +242,14 @@ def _rates(snapshot: RunSnapshot, *, full: bool) -> list[list[Span]]:
         groups.append([*past, (units.rate(status.examples_per_second, " examples"), rate)])
     if full and status.step_seconds is not None:
         groups.append([*past, (units.step_time(status.step_seconds), rate), (" a step", "label")])
-    return [*groups, *_saving(snapshot.forecast)] if full else groups
+    return [*groups, *_saving(snapshot)] if full else groups
 
 
-def _saving(forecast: Forecast) -> list[list[Span]]:
+def _saving(snapshot: RunSnapshot) -> list[list[Span]]:
     """Returns the cost of saving and, once there were failures, the best interval."""
+    forecast, info = snapshot.forecast, snapshot.info
+    if info is not None and info.saves == SAVES_AT_END:
+        return [[(f"saves {info.saves}", "warn")]]
     if forecast.save_share is None or forecast.save_interval is None:
         return []
     takes: list[Span] = [("saving takes ", "label"), (f"{forecast.save_share:.1%}", "value")]
