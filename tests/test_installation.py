@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -139,3 +140,13 @@ def test_the_links_of_the_package_page_lead_to_files_of_the_commit_that_is_built
         assert kind == ("raw" if image else "blob")
 
     assert not relative.search(describe(readme))
+
+
+@pytest.mark.parametrize("name", ["TrainingRun", "fit", "SaveOptions"])
+def test_without_tensorflow_an_import_says_what_to_install(name):
+    program = f"import sys; sys.modules['tensorflow'] = None; from tfckpt_trainer import {name}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 1
+    assert last.startswith("ModuleNotFoundError: tfckpt_trainer.training needs TensorFlow")
+    assert "`pip install tensorflow`" in last

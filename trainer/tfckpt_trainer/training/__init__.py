@@ -7,6 +7,14 @@ in `catalog`, `bundle` or `rundir`.
 from __future__ import annotations
 
 import gc
+from importlib.util import find_spec
+
+if find_spec("tensorflow") is None:
+    raise ModuleNotFoundError(
+        "tfckpt_trainer.training needs TensorFlow, which is not installed here. Run "
+        "`pip install tensorflow`, or `pip install 'tfckpt-tui[cpu]'` on a machine without a GPU.",
+        name="tensorflow",
+    )
 
 from tfckpt_trainer.cluster.strategy_names import StrategyName
 from tfckpt_trainer.training.checkpoint.saves.save_options import SaveOptions
