@@ -1,0 +1,122 @@
+"""The command `metrics`: the numbers that a run reported, for other programs."""
+
+from __future__ import annotations
+
+import csv
+import math
+import sys
+import time
+from collections.abc import Collection, Iterator, Sequence
+from fnmatch import fnmatchcase
+
+import click
+
+from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.event_log import SeriesTail
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import SeriesPoint
+from tfckpt_tui.cli.main import RunArgument, ToolCommand, on_open_run, prints
+from tfckpt_tui.cli.output import print_json
+from tfckpt_tui.formats.text import clean
+from tfckpt_tui.reports.base import Report
+
+FOLLOW_SECONDS = 0.5
+
+_WHOLE = 1 << 62
+"""Bytes: more than any series has."""
+
+_FIELDS = ("examples_per_second", "step_seconds")
+"""What a point has beside the metrics of the script."""
+
+
+class MetricPoint(Report, frozen=True, kw_only=True):
+    """What training reported after a step.
+
+    Attributes:
+        at: When.
+        step: The step.
+        branch: Its branch. After a restore, smaller steps follow larger ones, on another branch.
+        metrics: The values by name, with `examples_per_second` and `step_seconds`; null for NaN
+            and infinity.
+    """
+
+    at: float
+    step: int
+    branch: int
+    metrics: dict[str, float | None]
+
+
+@click.command(cls=ToolCommand, heading="Look at a run")
+@RunArgument
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="GLOB",
+    help="Only metrics with such a name, for example 'val_*'; may be given several times.",
+)
+@click.option(
+    "--branch",
+    "branches",
+    multiple=True,
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Only this branch; may be given several times.",
+)
+@click.option("--follow", "-f", is_flag=True, help="Print new values until ctrl+c.")
+@prints(MetricPoint)
+@on_open_run
+def metrics(
+    run: RunDirectory,
+    names: Sequence[str],
+    branches: Collection[int],
+    follow: bool,
+    as_json: bool,
+) -> None:
+    """Print the metrics that a run reported, as CSV with one row for each value.
+
+    Times are seconds since the epoch. With --json, each line is the document of one point.
+    """
+    tail = SeriesTail(run, first=_WHOLE)
+    rows = csv.writer(sys.stdout, lineterminator="\n")
+    if not as_json:
+        rows.writerow(("at", "step", "branch", "name", "value"))
+    has_any = False
+    while True:
+        for point in _chosen(tail.read_new(), names, branches):
+            has_any = True
+            if as_json:
+                print_json(point, one_line=True)
+            else:
+                rows.writerows(_rows(point))
+        if tail.is_behind:
+            continue
+        if not follow:
+            break
+        sys.stdout.flush()
+        time.sleep(FOLLOW_SECONDS)
+    if not has_any:
+        raise UsageError(f"{run.root} has no such metrics. A script reports them by run.report.")
+
+
+def _chosen(
+    points: Sequence[SeriesPoint], names: Sequence[str], branches: Collection[int]
+) -> Iterator[MetricPoint]:
+    for point in points:
+        if branches and point.branch not in branches:
+            continue
+        fields = {name: getattr(point, name) for name in _FIELDS}
+        own = {name: value for name, value in fields.items() if value is not None}
+        found = {
+            clean(name): value
+            for name, value in {**point.metrics, **own}.items()
+            if not names or any(fnmatchcase(name, pattern) for pattern in names)
+        }
+        if found:
+            yield MetricPoint(at=point.at, step=point.step, branch=point.branch, metrics=found)
+
+
+def _rows(point: MetricPoint) -> Iterator[tuple[str | int | float, ...]]:
+    for name, value in point.metrics.items():
+        number = math.nan if value is None else value
+        yield f"{point.at:.3f}", point.step, point.branch, name, number
