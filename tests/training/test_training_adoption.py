@@ -126,3 +126,20 @@ def test_the_tutorial_of_several_workers_goes_on_with_the_library(tmp_path):
     assert len(adopted) == 1
     assert "step 3 from its name; optimizer starts over" in adopted[0]
     assert "not adopted: epoch, step_in_epoch" in adopted[0]
+
+
+def test_files_that_no_start_continues_from_are_named(make_run, tmp_path, capsys):
+    root = tmp_path / "run"
+    root.mkdir()
+    for epoch in (2, 3):
+        (root / f"w-{epoch:02}.weights.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
+        os.utime(root / f"w-{epoch:02}.weights.h5", (epoch, epoch))
+    (root / "best.keras").write_bytes(b"PK\3\4")
+    assert len(list(make_run(total_steps=1))) == 1
+    words = "No start continues from best.keras, w-03.weights.h5 (epoch 3): "
+    messages = [entry.message for entry in read_entries(RunDirectory(root))]
+    assert any(message.startswith(words) for message in messages)
+    assert words in capsys.readouterr().err
+    list(make_run(total_steps=2))
+    messages = [entry.message for entry in read_entries(RunDirectory(root))]
+    assert len([message for message in messages if message.startswith(words)]) == 1

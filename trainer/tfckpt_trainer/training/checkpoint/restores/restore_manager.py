@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,6 +15,7 @@ from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.catalog.commit.saves import point_state_file_at
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.history import in_order_of_use, read_head, resume_point
+from tfckpt_trainer.catalog.directory.other_formats import OtherFile, find_neighbours
 from tfckpt_trainer.catalog.directory.save_directories import delete_checkpoint_of_check
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.retention.prune import event_of_settled, settle_interrupted_prunes
@@ -54,6 +56,7 @@ from tfckpt_trainer.training.hyperparameters.unsaved_changes import (
 from tfckpt_trainer.training.process.signals_and_exit import is_restart
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
+from tfckpt_trainer.words.clean_text import clean
 from tfckpt_trainer.words.counts import count, first_lines
 
 SHOWN_REFUSED = 10
@@ -174,8 +177,31 @@ class RestoreManager:
         self._telemetry.summaries.start_branch(0, 0)
         self._telemetry.write_hyperparameters(0)
         self._telemetry.note(EventKind.START, "Started at step 0.")
+        if self._group.is_chief:
+            self._tell_what_is_left_out()
         self._find_unsaved_changes(None)
         return None
+
+    def _tell_what_is_left_out(self) -> None:
+        """Names the newest file of each format in the directory, which no start continues from."""
+        newest: dict[str, OtherFile] = {}
+        with suppress(OSError):
+            for file in find_neighbours(self._run.root).others:
+                if file.is_readable:
+                    newest.setdefault(file.format.name, file)
+        if not newest:
+            return
+        named = [
+            f"{file.name} ({file.position})" if file.position else file.name
+            for file in newest.values()
+        ]
+        words = (
+            f"No start continues from {', '.join(named)}: training begins with the values of the "
+            "script. To begin with those of a file, call `model.load_weights` before, or make a "
+            "checkpoint of it with `tfckpt-tui convert`."
+        )
+        sys.stderr.write(f"{clean(words)}\n")
+        self._telemetry.note(EventKind.NOTE, words)
 
     def _find_unsaved_changes(self, record: CheckpointRecord | None) -> None:
         """Has changes made again that were confirmed after the checkpoint, and tells of them."""
