@@ -45,6 +45,7 @@ from tfckpt_trainer.rundir.storage.files import (
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 from tfckpt_tui.services.control import prune
 from tfckpt_tui.services.control.request import FrontEnd
+from tfckpt_tui.services.runs.job_list import JobList
 
 pytestmark = needs("root")
 
@@ -399,6 +400,31 @@ def test_what_a_stranger_adds_is_kept_by_rules_and_takes_no_place(shared: Path, 
     assert f"it belongs to user {BOB}: delete it by name" in said.data
     assert left >= {*names[:2], "ckpt-7", "ckpt-8", "ckpt-9"}
     assert len(left) < len(names) + 3
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o744])
+@pytest.mark.parametrize("place", ["", ".tfckpt", ".tfckpt/status", ".tfckpt/control/inbox"])
+async def test_a_run_that_a_colleague_closed_hides_no_other(
+    shared: Path, tool: Tool, place: str, mode: int
+) -> None:
+    with acting_as(ALICE):
+        two_branches(shared / "mine", time.time() - 3600)
+    with acting_as(BOB):
+        two_branches(shared / "closed", time.time() - 3600)
+        (shared / "closed" / place).chmod(mode)
+    with acting_as(ALICE):
+        said = tool("runs", shared, "--json")
+        assert said.code == 0, said
+        found = {Path(one["directory"]).name: one for one in said.json["runs"]}
+        assert found["mine"]["state"] == "failed"
+        if "control" not in place:
+            assert found.get("closed", {"state": "unknown"})["state"] == "unknown"
+        (account,) = JobList().read([shared / "closed"], with_others=False)
+        for alert in account.alerts if "control" not in place else ():
+            assert (
+                alert.message == f"{shared / 'closed' / place} cannot be read: Permission denied."
+            )
+            assert f"user {BOB}" in str(alert.advice)
 
 
 def test_who_takes_a_configuration_over_shuts_nobody_out(shared: Path, tool: Tool) -> None:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tfckpt_trainer.catalog.scan.alerts import silent_directory_alert
+from tfckpt_trainer.catalog.scan.alerts import NO_DIRECTORY, Alert, silent_directory_alert
 from tfckpt_trainer.launch.batch.jobs import ENDED, JobAnswer, JobReport, JobState
 from tfckpt_trainer.launch.batch.scheduler import Scheduler
 from tfckpt_trainer.launch.schedulers import SCHEDULER
+from tfckpt_trainer.machine.permissions import BY_EFFECTIVE_ID, access_advice, find_closed
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
+from tfckpt_trainer.words.advice import Advice
+from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.batch.job_reader import (
     LONGEST_SILENT_SECONDS,
     RUNNING_SECONDS,
@@ -36,6 +42,19 @@ LONG_ENDED_SECONDS = 30.0
 _DAY = 86_400.0
 
 
+class UnreadRun(NamedTuple):
+    """A run that cannot be read, such as one of a colleague who closed it.
+
+    Attributes:
+        error: What the file system says.
+    """
+
+    error: OSError
+
+
+_Read = ReadResult[RunReading | UnreadRun | None]
+
+
 class ListReads:
     """Reads runs in threads. Runs that have ended are read less often.
 
@@ -51,12 +70,10 @@ class ListReads:
         self._clock = clock
         self._reads = TimedReads(self._read)
         self._readers: dict[Path, BriefReader] = {}
-        self._answers: dict[Path, ReadResult[RunReading | None]] = {}
+        self._answers: dict[Path, _Read] = {}
         self._due_at: dict[Path, float] = {}
 
-    def collect(
-        self, roots: Iterable[Path], seconds: float
-    ) -> dict[Path, ReadResult[RunReading | None]]:
+    def collect(self, roots: Iterable[Path], seconds: float) -> dict[Path, _Read]:
         """Returns what was read of each run; None of a directory that does not exist.
 
         Args:
@@ -72,23 +89,37 @@ class ListReads:
             self._forget(gone)
         return {root: self._answers[root] for root in wanted}
 
-    def _read(self, root: Path) -> RunReading | None:
+    def _read(self, root: Path) -> RunReading | UnreadRun | None:
         if not root.is_dir():
             self._readers.pop(root, None)
             return None
+        run = RunDirectory(root)
+        for place, rights in (
+            (root, os.R_OK | os.X_OK),
+            (run.control, os.X_OK),
+            (run.status_directory, os.R_OK | os.X_OK),
+        ):
+            if not os.access(place, rights, effective_ids=BY_EFFECTIVE_ID) and place.is_dir():
+                refused = errno.EACCES
+                return UnreadRun(PermissionError(refused, os.strerror(refused), str(place)))
         reader = self._readers.get(root)
         if reader is None:
             reader = self._readers[root] = BriefReader(RunDirectory(root), with_glance=True)
-        return reader.read(time.time())
+        try:
+            return reader.read(time.time())
+        except OSError as error:
+            return UnreadRun(error)
 
     def _forget(self, root: Path) -> None:
         for known in (self._answers, self._due_at, self._readers):
             known.pop(root, None)
 
 
-def _reading_pause(answer: ReadResult[RunReading | None]) -> float:
+def _reading_pause(answer: _Read) -> float:
     """Returns for how many seconds a run need not be looked at."""
     reading = answer.result
+    if isinstance(reading, UnreadRun):
+        return ENDED_SECONDS
     if reading is None or answer.silent_seconds or reading.record is not None:
         return 0.0
     if reading.heartbeats.state not in HAS_ENDED:
@@ -147,16 +178,14 @@ class JobList:
         jobs = self._answer.jobs.values() if self._answer is not None else ()
         more = roots_of_jobs(jobs) if with_others else []
         readings = self._readings.collect([*paths, *more], seconds)
-        records = [
-            reading.result.record for reading in readings.values() if reading.result is not None
-        ]
+        records = [_record_in(reading) for reading in readings.values()]
         if ask:
             self._ask_about_others(record for record in records if record is not None)
         listed = frozenset(paths)
         accounts: list[RunAccount] = []
         for root, read in readings.items():
             # Only directories with the record of a job are those of a job.
-            if root in listed or (read.result is not None and read.result.record is not None):
+            if root in listed or _record_in(read) is not None:
                 accounts += self._accounts(root, read)
         self._known = {root: known for root, known in self._known.items() if root in readings}
         return sorted(accounts, key=_place)
@@ -186,9 +215,11 @@ class JobList:
             pause = pause_after(state, silences=bool(answer.problem))
             self._others[job_id] = now + pause, answer
 
-    def _accounts(self, root: Path, read: ReadResult[RunReading | None]) -> Sequence[RunAccount]:
+    def _accounts(self, root: Path, read: _Read) -> Sequence[RunAccount]:
         """Returns the account of a run; none if it does not exist."""
         reading = read.result
+        if isinstance(reading, UnreadRun):
+            return [_unread(root, reading.error)]
         if reading is None:
             return [_silent(RunAccount(time.time(), root), read)] if read.silent_seconds else []
         account = self._account(root, reading)
@@ -226,7 +257,22 @@ def _place(account: RunAccount) -> tuple[bool, float, Path]:
     return has_ended, -account.active_at if has_ended else 0.0, account.root
 
 
-def _silent(last: RunAccount, read: ReadResult[RunReading | None]) -> RunAccount:
+def _record_in(read: _Read) -> BatchJob | None:
+    return read.result.record if isinstance(read.result, RunReading) else None
+
+
+def _unread(root: Path, error: OSError) -> RunAccount:
+    """Returns what is known of a run that cannot be read."""
+    advice = Advice.of("It is read again in a moment.")
+    with suppress(OSError):
+        closed = find_closed(error) if isinstance(error, PermissionError) else None
+        advice = access_advice(closed) if closed is not None else advice
+    words = clean(f"{error.filename or root} cannot be read: {error.strerror or error}.")
+    alert = Alert(NO_DIRECTORY, "cannot be read", words, advice)
+    return replace(RunAccount(time.time(), root), state=RunState.UNKNOWN, alerts=(alert,))
+
+
+def _silent(last: RunAccount, read: _Read) -> RunAccount:
     """Returns what was known of a run whose directory does not answer."""
     seconds = round(read.silent_seconds)
     words = f"no answer for {seconds} s" if seconds else "no answer yet"

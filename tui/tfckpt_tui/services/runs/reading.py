@@ -118,7 +118,8 @@ def read_processes(
     heartbeats = Heartbeats.judge(statuses, read_supervisor(run, errors.append), now, lives)
     chief, queue = heartbeats.chief, CommandQueue(run, errors.append)
     # In this order, none is missed that is accepted in between.
-    pending, working = queue.pending(), queue.working()
+    pending = try_read(queue.pending, errors.append) or ()
+    working = try_read(queue.working, errors.append) or ()
     record = read_job_record(run, errors.append)
     return RunReading(
         run,
