@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 from dataclasses import dataclass
@@ -90,6 +91,9 @@ def trained(tmp_path_factory):
         dies = ["--restore-after", "33", "--die-after", "44"]
         with train(run_dir, begun, strategy, workers, *words, *dies) as cluster:
             assert -signal.SIGKILL in cluster.wait(), cluster.output()
+        # A file of others, with a name that is not UTF-8.
+        index = next(run_dir.glob("ckpt-*.index"))
+        shutil.copy(index, run_dir / os.fsdecode(b"\xff\xfe-8.index"))
         with train(run_dir, resumed, strategy, workers, *words) as cluster:
             assert cluster.wait() == [0] * workers, cluster.output()
             history = cluster.log(0).read_text().split("history ")[1].splitlines()[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -139,9 +140,9 @@ class WorkerGroup:
         """
         if self.size == 1:
             return [value]
-        texts = self._all_gather_bytes(msgspec.json.encode(value))
+        texts = self._all_gather_bytes(_encode(value))
         prepare(type(value))
-        return [msgspec.json.decode(text, type=type(value)) for text in texts]
+        return [_decode(text, type(value)) for text in texts]
 
     def broadcast(self, value: ValueT | None, kind: type[ValueT]) -> ValueT | None:
         """Returns the chief's value on all workers. All workers call it together.
@@ -155,9 +156,9 @@ class WorkerGroup:
         """
         if self.size == 1:
             return value
-        text, *_ = self._all_gather_bytes(msgspec.json.encode(value if self.is_chief else None))
+        text, *_ = self._all_gather_bytes(_encode(value if self.is_chief else None))
         prepare(kind)
-        received: ValueT | None = msgspec.json.decode(text, type=kind | None)
+        received: ValueT | None = _decode(text, kind | None)
         return received
 
     def any(self, flag: bool) -> bool:
@@ -296,3 +297,21 @@ def find_lost_peer(group: WorkerGroup, message: str) -> int | None:
     if _TO_LEADER in message and not group.is_chief:
         return 0
     return 1 - group.index if group.size == 2 else None
+
+
+def _encode(value: object) -> bytes:
+    """Returns a value as JSON. A file name in it may not be UTF-8: its bytes are written so too."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value)).encode()
+
+
+def _decode(text: bytes, kind: Any) -> Any:
+    """Returns a value that `_encode` wrote."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        return msgspec.convert(json.loads(text), type=kind)
