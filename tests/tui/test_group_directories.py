@@ -24,9 +24,11 @@ from rundir_factory import RunFactory, two_branches
 from accounts import ALICE, BOB, GROUP, acting_as, share
 from command_running import Tool
 from requirements import needs
+from tfckpt_trainer.bundle.state_file import StateFile, write_state_file
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.retention.prune import settle_interrupted_prunes
 from tfckpt_trainer.errors import NotWritableError, RefusedError, describe_error
+from tfckpt_trainer.launch.preflight import check_directory
 from tfckpt_trainer.launch.processes.lock import is_lock_held, take_lock
 from tfckpt_trainer.machine.permissions import access_advice
 from tfckpt_trainer.rundir.command_queue import CommandQueue
@@ -473,6 +475,64 @@ def test_what_a_colleague_puts_in_place_of_a_record_costs_no_checkpoint_and_no_p
         assert tool("ls", shared, "--json").json["checkpoints"] == found
     # What cannot be that record is of nobody here.
     assert record.is_dir() == (make is not closed_file)
+
+
+@pytest.fixture
+def plain(shared: Path) -> CheckpointDirectory:
+    """Alice's checkpoints of another program, in a directory where anybody can add files."""
+    shared.chmod(0o1777)
+    with acting_as(ALICE, 0o022):
+        made = CheckpointDirectory(shared)
+        for step in (20, 40, 60, 80):
+            made.tensorflow(f"ckpt-{step}", age=10_000 - step, listed=False)
+    return made
+
+
+def left_by_rules(plain: CheckpointDirectory, tool: Tool) -> set[str]:
+    with acting_as(ALICE):
+        said = tool("prune", plain.root, "--keep-last", "2", "--yes")
+        assert said.code == 0, said
+        return {one["name"] for one in tool("ls", plain.root, "--json").json["checkpoints"]}
+
+
+@needs("root")
+def test_copies_of_a_stranger_take_no_place_also_without_a_run(plain, tool):
+    with acting_as(BOB, 0o022):
+        for step in (200, 220):
+            for path in plain.root.glob("ckpt-20.*"):
+                shutil.copy(path, plain.root / path.name.replace("20", str(step)))
+                os.utime(plain.root / path.name.replace("20", str(step)), (1e9, 1e9))
+    assert left_by_rules(plain, tool) == {"ckpt-60", "ckpt-80", "ckpt-200", "ckpt-220"}
+
+
+@needs("root")
+def test_a_list_of_a_stranger_orders_nothing(plain, tool):
+    with acting_as(BOB, 0o022):
+        names = [f"ckpt-{step}" for step in (80, 60, 40, 20)]
+        write_state_file(plain.run.state_file, StateFile("ckpt-20", tuple(names)))
+        os.utime(plain.run.state_file, (1e9, 1e9))
+    with acting_as(ALICE):
+        assert "belongs to another user" in tool("ls", plain.root).words
+    assert left_by_rules(plain, tool) == {"ckpt-60", "ckpt-80"}
+
+
+@needs("root")
+@pytest.mark.parametrize("mode", [0o700, 0o777])
+def test_a_directory_of_the_library_that_a_stranger_made_is_refused(plain, tool, mode):
+    with acting_as(BOB, 0o000):
+        plain.run.control.mkdir(mode=mode)
+    for words in (["prune", plain.root, "--keep-last", "2"], ["pin", plain.root, "ckpt-80"]):
+        with acting_as(ALICE):
+            said = tool(*words, *(["--yes"] if words[0] == "prune" else []))
+        assert said.code != 0
+        if mode == 0o777:
+            assert f"{plain.run.control} belongs to user {BOB}, who can put anything" in said.words
+    with acting_as(ALICE), pytest.raises(RefusedError) as refused:
+        check_directory(plain.run)
+    (command,) = re.findall(r"`(mv .+?)`", str(refused.value))
+    with acting_as(ALICE):
+        subprocess.run(command, shell=True, check=True)
+    assert left_by_rules(plain, tool) == {"ckpt-60", "ckpt-80"}
 
 
 def test_an_undo_is_done_once_where_only_the_owner_may_replace_the_state_file(

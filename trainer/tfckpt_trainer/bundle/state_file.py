@@ -42,6 +42,8 @@ class StateFileCondition(StrEnum):
     """A pipe, a socket or a device."""
     OVERSIZED = "oversized"
     """It is larger than what this library reads; TensorFlow may read it."""
+    OF_OTHERS = "of-others"
+    """A stranger added it to a directory with the sticky bit; TensorFlow reads it."""
     GOOD = "good"
 
 

@@ -113,8 +113,10 @@ def check_directory(run: RunDirectory) -> None:
 
     Raises:
         UsageError: It cannot be used, or it has other content.
+        RefusedError: A stranger made its `.tfckpt`.
     """
     root = run.root
+    run.refuse_strangers()
     if root.exists() and not root.is_dir():
         raise UsageError(f"{root} is a file; a run needs a directory.")
     try:

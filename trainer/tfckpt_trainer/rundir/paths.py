@@ -20,6 +20,7 @@ from tfckpt_trainer.rundir.storage.documents import copy_of, find_newer
 from tfckpt_trainer.rundir.storage.files import facts_of, list_directory, make_directory, move_aside
 from tfckpt_trainer.rundir.storage.owners import is_own_there, user_name
 from tfckpt_trainer.rundir.storage.parent_directory import link_words
+from tfckpt_trainer.words.advice import Advice
 
 EXPORTS = "exports"
 """The directory of model files, within the run directory."""
@@ -445,13 +446,56 @@ class RunDirectory(msgspec.Struct, frozen=True, dict=True):
         """
         return [newer for path in self._documents if (newer := find_newer(path))]
 
-    def require_changeable(self) -> None:
-        """Raises an error if nothing may be changed here: links, or documents of newer releases.
+    def owners(self) -> frozenset[int] | None:
+        """Returns the users whose files count here; None if those of all do.
+
+        The sticky bit of a directory keeps files to their owners. There, anybody can add files, and
+        replace none of this user, root and the owner of the directory.
+        """
+        try:
+            facts = self.root.stat()
+        except OSError:
+            return None
+        if not facts.st_mode & stat.S_ISVTX:
+            return None
+        return frozenset({0, os.geteuid(), facts.st_uid})
+
+    def stranger_of(self, path: Path) -> str:
+        """Returns the user who owns a file and is none of `owners`; empty if there is none."""
+        owners = self.owners()
+        facts = facts_of(path) if owners is not None else None
+        if owners is None or facts is None or facts.st_uid in owners:
+            return ""
+        return user_name(facts.st_uid)
+
+    def refuse_strangers(self) -> None:
+        """Raises an error if a stranger made the directory of the library, and so owns all of it.
 
         Raises:
-            RefusedError: A directory is a symbolic link, or a newer release wrote a document.
+            RefusedError: Somebody did.
+        """
+        stranger = self.stranger_of(self.control)
+        if stranger:
+            raise RefusedError(
+                f"{self.control} belongs to {stranger}, who can put anything there, and the "
+                "directory of the run has the sticky bit. Nothing was changed.",
+                Advice.of(
+                    "If it is their run, have them do this. If it is not, move it away: "
+                    "`mv {control} {aside}`.",
+                    control=shlex.quote(str(self.control)),
+                    aside=shlex.quote(f"{self.control}.of-others"),
+                ),
+            )
+
+    def require_changeable(self) -> None:
+        """Raises an error if nothing may be changed here.
+
+        Raises:
+            RefusedError: A directory is a symbolic link, a newer release wrote a document, or a
+                stranger made the directory of the library.
             OSError: A document cannot be read.
         """
+        self.refuse_strangers()
         self.refuse_links()
         newer = self.newer_documents()
         if newer:

@@ -56,7 +56,7 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
             nothing records the order.
         is_proven: Whether content or a record shows that it is a checkpoint, or was one.
         lacks_file: Whether a file of it is missing, which may be there under another name.
-        stranger: Its owner, in a directory with the sticky bit and a run of another; or empty.
+        stranger: Its owner, if that is none of `RunDirectory.owners`; else empty.
         problem: Why it cannot be restored, or not exactly; empty if it can.
         verified_at: When these files were last verified, whatever the result; None if never.
         not_finite_tensors: Number of tensors with NaN or infinite values; None if no verification

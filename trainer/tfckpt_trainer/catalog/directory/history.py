@@ -267,7 +267,9 @@ def load_head(run: RunDirectory) -> tuple[Head | None, bool]:
 
 
 def read_state_list(run: RunDirectory) -> StateFile | None:
-    """Returns TensorFlow's state file, or None if it is missing or damaged."""
+    """Returns TensorFlow's state file, or None if it is missing, damaged or of a stranger."""
+    if run.stranger_of(run.state_file):
+        return None
     try:
         return read_state_file(run.state_file)
     except DamagedFileError:

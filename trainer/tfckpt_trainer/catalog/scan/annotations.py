@@ -66,6 +66,8 @@ class Annotations:
 
 
 def _read_state(run: RunDirectory) -> tuple[StateFile | None, StateFileCondition]:
+    if run.stranger_of(run.state_file):
+        return None, StateFileCondition.OF_OTHERS
     try:
         state = read_state_file(run.state_file)
     except StateFileError as error:

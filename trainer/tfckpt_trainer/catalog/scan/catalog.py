@@ -38,7 +38,6 @@ from tfckpt_trainer.catalog.scan.order import in_order
 from tfckpt_trainer.catalog.scan.ownership import (
     Ownership,
     names_of_others,
-    owners_of_run,
     ownership_of,
 )
 from tfckpt_trainer.catalog.scan.states import (
@@ -162,7 +161,7 @@ class Catalog:
         Raises:
             OSError: The directory cannot be read.
         """
-        self._owners = owners_of_run(self._run)
+        self._owners = self._run.owners()
         newest = [checkpoint.name for checkpoint in self._result[:NEWEST_WATCHED]]
         share = max(1, len(self._result) // CHECKPOINTS_PER_SHARE)
         at_most = QUICK_RECORDS * share if quick else None
@@ -385,7 +384,7 @@ def scan_checkpoints(
     reader = EvidenceReader(run, names, entries)
     reader.refresh([], [])
     quiet = cache(partial(quiet_seconds_of, run.root))
-    owners = owners_of_run(run)
+    owners = run.owners()
     checkpoints = {}
     for name in names:
         evidence = reader.read(name, is_listed=False)

@@ -43,6 +43,8 @@ _EFFECTS = {
     "wait for it for ever",
     StateFileCondition.OVERSIZED: "is larger than 16 MiB, which tfckpt-tui does not read; "
     "TensorFlow may",
+    StateFileCondition.OF_OTHERS: "belongs to another user, who added it to a directory with the "
+    "sticky bit; its order does not count here, but TensorFlow reads it",
     StateFileCondition.MISSING: "is missing; a trainer that looks for the newest checkpoint finds "
     "none: it starts from scratch, at step 1",
 }

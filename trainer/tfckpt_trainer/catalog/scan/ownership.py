@@ -10,8 +10,6 @@ Their names prove nothing. The index of a part does, which TensorFlow writes aft
 from __future__ import annotations
 
 import os
-import stat
-from contextlib import suppress
 from enum import Enum, auto
 from pathlib import Path
 
@@ -74,18 +72,6 @@ def ownership_of(root: Path, evidence: CheckpointEvidence, verdict: StateVerdict
         or evidence.listed
     )
     return Ownership.LIKELY if is_likely else Ownership.NONE
-
-
-def owners_of_run(run: RunDirectory) -> frozenset[int] | None:
-    """Returns the users whose checkpoints are those of a run; None if all are.
-
-    The sticky bit of a directory keeps files to their owners. There, whoever may write can add
-    checkpoints and records, and not replace those of the run.
-    """
-    with suppress(OSError):
-        if os.stat(run.root).st_mode & stat.S_ISVTX:
-            return frozenset({0, os.geteuid(), os.lstat(run.run_file).st_uid})
-    return None
 
 
 def is_left_by_others(run: RunDirectory, checkpoint: Checkpoint, *, has_begun: bool) -> bool:
