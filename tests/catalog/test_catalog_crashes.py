@@ -156,7 +156,11 @@ class KerasScene(Scene):
         made = CheckpointDirectory(root)
         made.tensorflow("ckpt-300")
         for name in self.names[:-1]:
-            begin = b"PK\3\4" if name.endswith(".keras") else b"\x89HDF\r\n\x1a\n"
+            begin = (
+                b"PK\3\4" + bytes(26) + b"config.json"
+                if name.endswith(".keras")
+                else b"\x89HDF\r\n\x1a\n"
+            )
             (root / name).write_bytes(begin + name.encode() * 99)
             made.touch(root / name, LONG_AGO - int(name[2:4]))
         return made

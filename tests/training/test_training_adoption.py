@@ -134,7 +134,7 @@ def test_files_that_no_start_continues_from_are_named(make_run, tmp_path, capsys
     for epoch in (2, 3):
         (root / f"w-{epoch:02}.weights.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
         os.utime(root / f"w-{epoch:02}.weights.h5", (epoch, epoch))
-    (root / "best.keras").write_bytes(b"PK\3\4")
+    (root / "best.keras").write_bytes(b"PK\3\4" + bytes(26) + b"metadata.json")
     assert len(list(make_run(total_steps=1))) == 1
     words = "No start continues from best.keras, w-03.weights.h5 (epoch 3): "
     messages = [entry.message for entry in read_entries(RunDirectory(root))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -114,6 +115,16 @@ def test_a_file_with_the_name_of_a_format_and_other_content_is_none(
     assert "corrupt" not in tool("verify", place).data
     assert tool("prune", place, name, "--yes").code != 0
     assert (place / name).exists()
+
+
+def test_an_archive_of_another_program_is_none_of_keras(tool: Tool, place: Path):
+    with ZipFile(place / "deck.keras", "w") as archive:
+        archive.writestr("slides/1.xml", "")
+    listing = tool("ls", place)
+    assert "deck.keras" in listing.words and "deck.keras" not in listing.data
+    with ZipFile(place / "model.keras", "w") as archive:
+        archive.writestr("metadata.json", "{}")
+    assert "model.keras" in tool("ls", place).data
 
 
 @pytest.mark.parametrize("name", NAMES)

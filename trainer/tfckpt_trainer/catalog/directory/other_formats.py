@@ -49,10 +49,13 @@ _HDF5 = rb"(.{512}|.{1024}|.{2048})?\x89HDF\r\n\x1a\n"
 """Its specification allows such a block of the user before the signature."""
 _LONGEST_BEGIN = 2056
 
+_KERAS = rb"PK\x03\x04.{26}(metadata\.json|config\.json|model\.weights\.h5|assets/)"
+"""An archive whose first member is one of those that Keras writes."""
+
 _LEGACY = Format("Keras HDF5", "`keras.models.load_model` or `model.load_weights`", _HDF5)
 _SAFETENSORS = Format("safetensors", "`tfckpt-tui convert`", rb".{6}\0\0\{")
 _FILES = {
-    ".keras": Format("Keras model", "`keras.models.load_model`", rb"PK\x03\x04"),
+    ".keras": Format("Keras model", "`keras.models.load_model`", _KERAS),
     ".weights.h5": Format("Keras weights", "`model.load_weights`", _HDF5),
     ".h5": _LEGACY,
     ".hdf5": _LEGACY,
