@@ -146,6 +146,13 @@ class Scene:
         return now == self.original
 
 
+BEGINNINGS = {
+    ".keras": b"PK\3\4" + bytes(26) + b"config.json",
+    ".h5": b"\x89HDF\r\n\x1a\n",
+}
+"""What files of Keras begin with."""
+
+
 class KerasScene(Scene):
     """Files of Keras's callbacks beside a checkpoint, of which prune moves two."""
 
