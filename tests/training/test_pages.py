@@ -134,7 +134,7 @@ def what_a_reader_has(block: str) -> dict[str, Any]:
     return {name: value for name, value in has.items() if re.search(rf"\b{name}\b", block)}
 
 
-@pytest.mark.parametrize("name", BLOCKS.keys() - OF_A_NEW_PROCESS)
+@pytest.mark.parametrize("name", sorted(BLOCKS.keys() - OF_A_NEW_PROCESS))
 def test_a_block_of_a_page_runs_as_it_stands(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
