@@ -60,6 +60,7 @@ COMMANDS = {
     "ls": [[RUN]],
     "journal": [[RUN]],
     "report": [[RUN]],
+    "metrics": [[RUN], [RUN, "--json"]],
     "runs": [[RUN]],
     "verify": [[RUN], [RUN, "weights.safetensors"]],
     "inspect": [[RUN, "ckpt-100"], [RUN, "weights.safetensors"]],
