@@ -527,6 +527,10 @@ def test_a_directory_of_the_library_that_a_stranger_made_is_refused(plain, tool,
         assert said.code != 0
         if mode == 0o777:
             assert f"{plain.run.control} belongs to user {BOB}, who can put anything" in said.words
+    with acting_as(ALICE):
+        told = tool("ls", plain.root)
+    if mode == 0o700:
+        assert f"`mv {plain.run.control} {plain.run.control}.of-others`" in told.words
     with acting_as(ALICE), pytest.raises(RefusedError) as refused:
         check_directory(plain.run)
     (command,) = re.findall(r"`(mv .+?)`", str(refused.value))

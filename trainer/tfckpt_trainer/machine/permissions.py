@@ -93,6 +93,13 @@ def access_advice(path: Path) -> Advice:
         )
     owner = name_of(user)
     alone = Advice.of("Run this as its owner, {owner}.", owner=owner or f"user {user}")
+    control = next((p for p in (path, *path.parents) if p.name == CONTROL), None)
+    if control is not None and _is_added(control):
+        return alone.then(
+            "If they have no run here, move it away: `mv {control} {aside}`.",
+            control=_word(control),
+            aside=_word(control.with_name(f"{control.name}.of-others")),
+        )
     group = _common_group(path, owner)
     command = _command(path, user, group) if group is not None else ""
     if not command:
@@ -103,6 +110,13 @@ def access_advice(path: Path) -> Advice:
         path=path,
         command=command,
     )
+
+
+def _is_added(path: Path) -> bool:
+    """Whether the sticky bit of a directory of this user lets others own what lies there."""
+    directory, owner = path.parent.stat(), path.lstat().st_uid
+    added = bool(directory.st_mode & stat.S_ISVTX) and owner not in {0, directory.st_uid}
+    return added and os.geteuid() in {0, directory.st_uid}
 
 
 def _deciding(path: Path) -> list[Path]:
