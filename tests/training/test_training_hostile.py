@@ -374,6 +374,23 @@ def test_what_a_stranger_leaves_keeps_no_run_from_its_first_start(make_run, tmp_
         assert words in messages
 
 
+@needs("root")
+def test_a_start_continues_from_nothing_that_a_stranger_adds(make_run, open_place, tmp_path):
+    list(make_run(tmp_path / "other", total_steps=3))
+    root = share(open_place)
+    root.chmod(0o1777)
+    for path in (tmp_path / "other").glob("ckpt-3.*"):
+        copied = shutil.copy(path, root / path.name.replace("3", "900", 1))
+        os.chown(copied, BOB, GROUP)
+    with acting_as(ALICE, 0o022):
+        assert len(list(make_run(root, total_steps=2))) == 2
+        messages = [entry.message for entry in read_entries(RunDirectory(root))]
+        words = f"ckpt-900 was passed over: it belongs to user {BOB}, who added it there."
+        assert words in messages and "Started at step 0." in messages
+        found = {c.name: c.is_head for c in Catalog(RunDirectory(root)).scan(time.time())}
+    assert found == {"ckpt-900": False, "ckpt-2": True}
+
+
 def files_of_no_checkpoint(run: RunDirectory, name: str) -> None:
     """Writes what a checkpoint with a name that none can have would have, wherever it would."""
     for place in (run.root, run.saving_directory):

@@ -27,6 +27,7 @@ from tfckpt_trainer.bundle.exchange.array_file import PIECE
 from tfckpt_trainer.bundle.exchange.convert import open_array_file
 from tfckpt_trainer.catalog.directory.trash import MANIFEST, list_trash
 from tfckpt_trainer.catalog.retention.prune import settle_interrupted_prunes
+from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.trash import TrashPhase
 from tfckpt_trainer.rundir.storage.documents import store
@@ -649,3 +650,14 @@ def test_a_manifest_cannot_name_another_file(tool: Tool, tmp_path: Path) -> None
     store(run.trash / manifest.id / MANIFEST, replace(manifest, checkpoints=[other]))
     assert "not a file of checkpoint" in tool("undo", tmp_path).words
     assert not (tmp_path / "train.py").exists()
+
+
+def test_a_file_that_cannot_be_opened_is_opened_in_another_process_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import h5py
+
+    (tmp_path / "a.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
+    monkeypatch.setattr(h5py, "File", None)
+    with pytest.raises(DamagedFileError, match="is not a valid Keras file: it cannot be read"):
+        hdf5.Hdf5Reader(tmp_path / "a.h5")

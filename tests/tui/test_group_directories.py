@@ -506,6 +506,30 @@ def test_copies_of_a_stranger_take_no_place_also_without_a_run(plain, tool):
 
 
 @needs("root")
+def test_an_equally_old_copy_of_a_stranger_keeps_no_prune_from_its_order(plain, tool):
+    with acting_as(BOB, 0o022):
+        for path in plain.root.glob("ckpt-20.*"):
+            other = plain.root / path.name.replace("ckpt-20", "evil-1")
+            shutil.copy2(path, other)
+            twin = (plain.root / "ckpt-60.index").stat()
+            os.utime(other, ns=(twin.st_mtime_ns, twin.st_mtime_ns))
+    assert left_by_rules(plain, tool) == {"ckpt-60", "ckpt-80", "evil-1"}
+
+
+@needs("root")
+@pytest.mark.parametrize("make", [closed_file, os.mkfifo, Path.mkdir])
+def test_metrics_that_cannot_be_read_are_not_called_missing(shared, tool, make):
+    with acting_as(ALICE, 0o002):
+        series = two_branches(shared, time.time() - 3600).run.series
+    with acting_as(BOB):
+        series.unlink()
+        make(series)
+    with acting_as(ALICE):
+        said = tool("metrics", shared)
+    assert said.code != 0 and str(series) in said.words and "has no such" not in said.words
+
+
+@needs("root")
 def test_a_list_of_a_stranger_orders_nothing(plain, tool):
     with acting_as(BOB, 0o022):
         names = [f"ckpt-{step}" for step in (80, 60, 40, 20)]

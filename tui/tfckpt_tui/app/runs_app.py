@@ -64,7 +64,7 @@ from tfckpt_tui.services.processes.own_actions import command_of, run_action
 from tfckpt_tui.services.runs.account import RunAccount
 from tfckpt_tui.services.runs.job_list import JobList
 from tfckpt_tui.services.runs.launch_form import form_like
-from tfckpt_tui.services.runs.open_run import open_run
+from tfckpt_tui.services.runs.open_run import open_run, require_readable
 from tfckpt_tui.services.runs.recent_runs import remembered_runs
 from tfckpt_tui.services.runs.search import RunSearch
 from tfckpt_tui.settings.config import Config
@@ -300,7 +300,7 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
         selected = self.runs.selected
         if selected is not None:
             self.runs.hold_cursor()
-            work = partial(open_run, selected.root)
+            work = partial(_open_readable, selected.root)
             self.start_job("open", work, self._leave_to, progress=f"Opening {selected.path} …")
 
     def _leave_to(self, chosen: RunDirectory | LaunchOptions) -> None:
@@ -558,3 +558,10 @@ _OF_LIST = frozenset(
     binding.action.partition("(")[0] for binding in RunsApp.BINDINGS if isinstance(binding, Binding)
 ) - {"leave"} | {"act"}
 """Actions on the list, which keys on other screens do not start."""
+
+
+def _open_readable(root: Path) -> RunDirectory:
+    """Opens a run that its page can show: what it refuses is told in the list."""
+    run = open_run(root)
+    require_readable(run)
+    return run

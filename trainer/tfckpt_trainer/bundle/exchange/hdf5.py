@@ -67,6 +67,9 @@ _TRY = "import sys; from tfckpt_trainer.bundle.exchange.hdf5 import try_file as 
 _NEEDS_MORE = 3
 """How the process ends that needs more memory than that."""
 
+_IS_DAMAGED, _IS_OTHER = 4, 5
+"""How it ends if the file cannot be opened; it prints why."""
+
 _CRASHES = signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL
 _OF_DAMAGE = {_NEEDS_MORE, *(-crash for crash in _CRASHES)}
 """How it ends if the file is to blame; a lack of memory of the machine kills it otherwise."""
@@ -154,6 +157,9 @@ class Hdf5Reader:
         os.lseek(file, 0, os.SEEK_SET)
         if done.returncode == 0:
             return
+        if done.returncode in {_IS_DAMAGED, _IS_OTHER}:
+            kind = OtherHdf5Error if done.returncode == _IS_OTHER else DamagedFileError
+            raise kind(done.stdout.decode("utf-8", "surrogateescape"))
         is_limited = _is_memory_limited()
         if done.returncode in _OF_DAMAGE and not is_limited:
             raise self._damage("the HDF5 library cannot read its structure")
@@ -270,9 +276,16 @@ def try_file(path: str, descriptor: str) -> None:
     if not _is_memory_limited():
         resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
     try:
-        # What is wrong is said by the process that reads the file next.
         file = os.fdopen(int(descriptor), "rb")
-        with suppress(TfckptError, OSError), Hdf5Reader(Path(path), tried=file) as reader:
+        try:
+            opened = Hdf5Reader(Path(path), tried=file)
+        except DamagedFileError as error:
+            # No other process opens it: HDF5 can end one that failed to, at its exit.
+            sys.stdout.buffer.write(str(error).encode("utf-8", "surrogateescape"))
+            sys.stdout.flush()
+            os._exit(_IS_OTHER if isinstance(error, OtherHdf5Error) else _IS_DAMAGED)
+        # What else is wrong is said by the process that reads the file next.
+        with suppress(TfckptError, OSError), opened as reader:
             reader.read_pieces()
     except MemoryError:
         sys.exit(_NEEDS_MORE)

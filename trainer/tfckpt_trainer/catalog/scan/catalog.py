@@ -339,7 +339,7 @@ class Catalog:
         if is_in_saved_model(self._run.root):
             return ""
         used = in_order_of_use(ordered, self._annotations.head)
-        restorable = [checkpoint.name for checkpoint in used if checkpoint.restorable]
+        restorable = [c.name for c in used if c.restorable and not c.stranger]
         history = RunHistory(
             records=self._reader.records.found,
             head=self._annotations.head,

@@ -198,7 +198,8 @@ def find_order_guess(kept: Iterable[Checkpoint], going: Sequence[Checkpoint]) ->
     times = {checkpoint.saved_at for checkpoint in going if checkpoint.restorable}
     by_time: dict[float, dict[object, Checkpoint]] = defaultdict(dict)
     for checkpoint in kept:
-        if checkpoint.saved_at not in times:
+        # A stranger's takes no part in the order.
+        if checkpoint.saved_at not in times or checkpoint.stranger:
             continue
         # The state file says that it is the newest.
         is_known = checkpoint.is_head and checkpoint.listed
@@ -257,7 +258,7 @@ def find_order_doubt(checkpoints: Sequence[Checkpoint]) -> OrderDoubt | None:
     """
     lines: dict[_Line, list[Checkpoint]] = defaultdict(list)
     for checkpoint in checkpoints:
-        if checkpoint.is_placed_by_step and checkpoint.restorable:
+        if checkpoint.is_placed_by_step and checkpoint.restorable and not checkpoint.stranger:
             said = parse_numbered_name(checkpoint.name)
             if said is not None:
                 lines[said.prefix, said.branch].append(checkpoint)

@@ -136,6 +136,8 @@ class EventLogWriter:
         with self._rounds:
             self._closing = True
             self._rounds.notify_all()
+        if self._thread is not None and not self._hangs:
+            self._thread.join(seconds)
 
     def _append(self, entry: EventEntry) -> None:
         try:

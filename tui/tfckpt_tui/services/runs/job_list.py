@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +15,7 @@ from tfckpt_trainer.catalog.scan.alerts import NO_DIRECTORY, Alert, silent_direc
 from tfckpt_trainer.launch.batch.jobs import ENDED, JobAnswer, JobReport, JobState
 from tfckpt_trainer.launch.batch.scheduler import Scheduler
 from tfckpt_trainer.launch.schedulers import SCHEDULER
-from tfckpt_trainer.machine.permissions import BY_EFFECTIVE_ID, access_advice, find_closed
+from tfckpt_trainer.machine.permissions import access_advice, find_closed
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
@@ -31,6 +30,7 @@ from tfckpt_tui.services.batch.job_reader import (
 from tfckpt_tui.services.batch.job_view import JobView
 from tfckpt_tui.services.runs.account import RunAccount, RunReading, give_account
 from tfckpt_tui.services.runs.brief_reading import BriefReader
+from tfckpt_tui.services.runs.open_run import require_readable
 from tfckpt_tui.services.runs.timed_reads import ReadResult, TimedReads
 
 ENDED_SECONDS = 10.0
@@ -94,18 +94,11 @@ class ListReads:
             self._readers.pop(root, None)
             return None
         run = RunDirectory(root)
-        for place, rights in (
-            (root, os.R_OK | os.X_OK),
-            (run.control, os.X_OK),
-            (run.status_directory, os.R_OK | os.X_OK),
-        ):
-            if not os.access(place, rights, effective_ids=BY_EFFECTIVE_ID) and place.is_dir():
-                refused = errno.EACCES
-                return UnreadRun(PermissionError(refused, os.strerror(refused), str(place)))
         reader = self._readers.get(root)
         if reader is None:
-            reader = self._readers[root] = BriefReader(RunDirectory(root), with_glance=True)
+            reader = self._readers[root] = BriefReader(run, with_glance=True)
         try:
+            require_readable(run)
             return reader.read(time.time())
         except OSError as error:
             return UnreadRun(error)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from pathlib import Path
 
 from tfckpt_trainer.errors import RefusedError, UsageError, describe_error
+from tfckpt_trainer.machine.permissions import BY_EFFECTIVE_ID
 from tfckpt_trainer.machine.user_directories import expand_user
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
@@ -56,3 +58,19 @@ def _root(directory: str | Path) -> Path:
         return resolve_named(expand_user(directory))
     except OSError as error:
         raise RefusedError(f"{describe_error(error)}.") from error
+
+
+def require_readable(run: RunDirectory) -> None:
+    """Raises an error if a run is closed to this user, who may see that it exists.
+
+    Raises:
+        PermissionError: It is; the error names the directory.
+    """
+    listed = os.R_OK | os.X_OK
+    for place, rights in (
+        (run.root, listed),
+        (run.control, os.X_OK),
+        (run.status_directory, listed),
+    ):
+        if not os.access(place, rights, effective_ids=BY_EFFECTIVE_ID) and place.is_dir():
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))

@@ -7,6 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 
 import click
@@ -15,6 +16,7 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.event_log import SeriesTail
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
+from tfckpt_trainer.rundir.storage.files import open_plain
 from tfckpt_tui.cli.main import RunArgument, ToolCommand, on_open_run, prints
 from tfckpt_tui.cli.output import print_json
 from tfckpt_tui.formats.text import clean
@@ -77,6 +79,9 @@ def metrics(
 
     Times are seconds since the epoch. With --json, each line is the document of one point.
     """
+    with suppress(FileNotFoundError), open_plain(run.series):
+        # Otherwise, the series says that it is closed, or no file.
+        pass
     tail = SeriesTail(run, first=_WHOLE)
     rows = csv.writer(sys.stdout, lineterminator="\n")
     if not as_json:

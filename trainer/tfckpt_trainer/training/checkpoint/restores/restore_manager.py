@@ -446,7 +446,12 @@ class RestoreManager:
         for name in strays:
             words = f"{name} was passed over: it is no checkpoint, and another user put it there."
             log.note(EventKind.NOTE, words)
-        checkpoints = [c for c in candidates if c.step is not None and c.name not in strays]
+        strangers = {c.name: c.stranger for c in candidates if c.stranger and c.name not in strays}
+        for name, owner in strangers.items():
+            words = f"{name} was passed over: it belongs to {owner}, who added it there."
+            log.note(EventKind.NOTE, words)
+        left = strangers.keys() | set(strays)
+        checkpoints = [c for c in candidates if c.step is not None and c.name not in left]
         resumed = resume_point(self._run)
         first = resumed.checkpoint if resumed else None
         checkpoints.sort(key=lambda c: c.name != first)
