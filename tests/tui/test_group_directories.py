@@ -44,6 +44,7 @@ from tfckpt_trainer.rundir.storage.files import (
     open_lock,
     write_atomic,
 )
+from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 from tfckpt_tui.services.control import prune
 from tfckpt_tui.services.control.request import FrontEnd
@@ -427,6 +428,33 @@ async def test_a_run_that_a_colleague_closed_hides_no_other(
                 alert.message == f"{shared / 'closed' / place} cannot be read: Permission denied."
             )
             assert f"user {BOB}" in str(alert.advice)
+
+
+@pytest.mark.parametrize("place", ["", ".tfckpt", ".tfckpt/status"])
+def test_a_page_of_a_run_says_that_it_was_closed_and_goes_on_when_it_is_open(
+    shared: Path, place: str
+) -> None:
+    with acting_as(BOB):
+        made = two_branches(shared / "run", time.time(), live=True)
+    reader = SnapshotReader(made.run)
+
+    def seen() -> tuple[str, list[str]]:
+        snapshot = reader.read(time.time())
+        return snapshot.state.value, [alert.title for alert in snapshot.alerts]
+
+    with acting_as(ALICE):
+        before = seen()
+    assert before[0] == "training"
+    mode = stat.S_IMODE((made.run.root / place).stat().st_mode)
+    with acting_as(BOB):
+        (made.run.root / place).chmod(0o700)
+    with acting_as(ALICE):
+        state, titles = seen()
+    assert state != "training" and titles == ["cannot be read"]
+    with acting_as(BOB):
+        (made.run.root / place).chmod(mode)
+    with acting_as(ALICE):
+        assert seen() == before
 
 
 def test_who_takes_a_configuration_over_shuts_nobody_out(shared: Path, tool: Tool) -> None:

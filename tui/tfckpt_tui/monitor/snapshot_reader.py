@@ -43,12 +43,14 @@ from tfckpt_tui.monitor.snapshot import NewestRows, RunSnapshot
 from tfckpt_tui.services.batch.job_reader import JobReader, last_told
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
 from tfckpt_tui.services.runs.account import give_account
+from tfckpt_tui.services.runs.failure import unreadable_alert
 from tfckpt_tui.services.runs.file_changes import (
     Signature,
     files_of_checkpoints,
     is_settled,
     signature_of,
 )
+from tfckpt_tui.services.runs.open_run import require_readable
 from tfckpt_tui.services.runs.reading import (
     EVENTS_KEPT,
     as_problem,
@@ -175,6 +177,16 @@ class SnapshotReader:
         """
         self._problems = []
         path = clean(str(self._run.root))
+        try:
+            require_readable(self._run)
+        except PermissionError as error:
+            return RunSnapshot(
+                at=now,
+                root=self._run.root,
+                present=False,
+                alerts=(unreadable_alert(self._run.root, error),),
+                problems=(),
+            )
         identity = self._identify()
         if identity is None:
             self._identity = None

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from tfckpt_trainer.catalog.scan.alerts import Alert, as_sentence
+from contextlib import suppress
+from pathlib import Path
+
+from tfckpt_trainer.catalog.scan.alerts import NO_DIRECTORY, Alert, as_sentence
 from tfckpt_trainer.launch.batch.jobs import ENDED
 from tfckpt_trainer.launch.batch.submissions import look_again
+from tfckpt_trainer.machine.permissions import access_advice, find_closed
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState, WorkerState
 from tfckpt_trainer.rundir.heartbeats.stragglers import describe_lost_worker, find_straggler
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Ending
 from tfckpt_trainer.words.advice import Advice, command_or_key
+from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.batch.job_view import JobView
 from tfckpt_tui.services.runs.heartbeats import Heartbeats
 from tfckpt_tui.services.runs.launch_form import last_launch, launch_command
@@ -175,3 +180,18 @@ def _restart_words(
 
     seconds = SCHEDULER.silence_seconds(options)
     return f" All workers start again by themselves after {seconds:.0f} s without a sign of it."
+
+
+def unreadable_alert(root: Path, error: OSError) -> Alert:
+    """Returns the alert about a run that cannot be read.
+
+    Args:
+        root: The run directory.
+        error: What the file system says.
+    """
+    advice = Advice.of("It is read again in a moment.")
+    with suppress(OSError):
+        closed = find_closed(error) if isinstance(error, PermissionError) else None
+        advice = access_advice(closed) if closed is not None else advice
+    words = clean(f"{error.filename or root} cannot be read: {error.strerror or error}.")
+    return Alert(NO_DIRECTORY, "cannot be read", words, advice)

@@ -5,22 +5,18 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tfckpt_trainer.catalog.scan.alerts import NO_DIRECTORY, Alert, silent_directory_alert
+from tfckpt_trainer.catalog.scan.alerts import silent_directory_alert
 from tfckpt_trainer.launch.batch.jobs import ENDED, JobAnswer, JobReport, JobState
 from tfckpt_trainer.launch.batch.scheduler import Scheduler
 from tfckpt_trainer.launch.schedulers import SCHEDULER
-from tfckpt_trainer.machine.permissions import access_advice, find_closed
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
-from tfckpt_trainer.words.advice import Advice
-from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.batch.job_reader import (
     LONGEST_SILENT_SECONDS,
     RUNNING_SECONDS,
@@ -30,6 +26,7 @@ from tfckpt_tui.services.batch.job_reader import (
 from tfckpt_tui.services.batch.job_view import JobView
 from tfckpt_tui.services.runs.account import RunAccount, RunReading, give_account
 from tfckpt_tui.services.runs.brief_reading import BriefReader
+from tfckpt_tui.services.runs.failure import unreadable_alert
 from tfckpt_tui.services.runs.open_run import require_readable
 from tfckpt_tui.services.runs.timed_reads import ReadResult, TimedReads
 
@@ -256,12 +253,7 @@ def _record_in(read: _Read) -> BatchJob | None:
 
 def _unread(root: Path, error: OSError) -> RunAccount:
     """Returns what is known of a run that cannot be read."""
-    advice = Advice.of("It is read again in a moment.")
-    with suppress(OSError):
-        closed = find_closed(error) if isinstance(error, PermissionError) else None
-        advice = access_advice(closed) if closed is not None else advice
-    words = clean(f"{error.filename or root} cannot be read: {error.strerror or error}.")
-    alert = Alert(NO_DIRECTORY, "cannot be read", words, advice)
+    alert = unreadable_alert(root, error)
     return replace(RunAccount(time.time(), root), state=RunState.UNKNOWN, alerts=(alert,))
 
 
