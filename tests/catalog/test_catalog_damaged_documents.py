@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 from checkpoint_directory import NOW
 
@@ -10,6 +12,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.directory.history import resume_point
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.verification.damaged_documents import damage_at_start
 from tfckpt_trainer.rundir.storage.documents import copy_of
 
 
@@ -117,3 +120,25 @@ def test_a_checkpoint_that_lost_its_record_is_inexact_until_the_record_is_back(m
     # The record alone is enough.
     path.write_bytes(sound)
     assert {c.state for c in catalog.scan(NOW)} == {CheckpointState.VERIFIED}
+
+
+def test_a_start_names_a_checkpoint_whose_record_was_removed_and_the_command_that_mends_it(made):
+    made.ours(100)
+    made.ours(200)
+    record = made.run.record("ckpt-200")
+    record.unlink()
+    assert start(made)[0] == "ckpt-100"
+    (sentence,) = damage_at_start(made.run)
+    assert sentence.startswith("ckpt-200 was passed over: its record was removed.")
+    subprocess.run(sentence.partition(", run: ")[2], shell=True, check=True)
+    assert start(made)[0] == "ckpt-200"
+    assert damage_at_start(made.run) == ()
+
+
+def test_a_removed_record_without_an_intact_copy_has_no_command(made):
+    made.ours(100)
+    made.ours(200)
+    damage(made.run.record("ckpt-200"))
+    made.run.record("ckpt-200").unlink()
+    (sentence,) = damage_at_start(made.run)
+    assert sentence.endswith("its record was removed.")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from tfckpt_trainer.bundle.structure import Finding
 from tfckpt_trainer.catalog.directory.history import RunHistory, has_index, read_history
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_trainer.rundir.storage.documents import copy_of, describe_copy_damage, describe_damage
+from tfckpt_trainer.rundir.storage.files import list_directory
 from tfckpt_trainer.words.counts import few_of
 
 _NAMED = 5
@@ -16,7 +19,7 @@ _NAMED = 5
 
 
 def damage_at_start(run: RunDirectory) -> tuple[str, ...]:
-    """Returns which documents of a run are damaged together with their copies.
+    """Returns which documents of a run are damaged together with their copies, or were removed.
 
     Returns:
         Sentences for the event log, each with what a start does instead.
@@ -37,7 +40,29 @@ def damage_at_start(run: RunDirectory) -> tuple[str, ...]:
                 "TensorFlow's state file names no existing checkpoint. A start continues from the "
                 "newest save with an intact record."
             )
+    sentences += [
+        f"{name} was passed over: its record was removed. {mend_by_copy(run, name)}".rstrip()
+        for name in _removed_records(run)
+        if has_index(run, name)
+    ]
     return tuple(sentences)
+
+
+def mend_by_copy(run: RunDirectory, name: str) -> str:
+    """Returns how to bring a removed record back from its copy; empty if no intact copy exists."""
+    copy = run.record_copy(name)
+    if not copy.is_file() or describe_copy_damage(run.record(name), CheckpointRecord):
+        return ""
+    command = shlex.join(["cp", "-p", str(copy), str(run.record(name))])
+    return f"Its copy is intact: to use {name} again, run: {command}"
+
+
+def _removed_records(run: RunDirectory) -> list[str]:
+    """Returns the checkpoints of which only the copy of the record exists."""
+    names = {entry.name for entry in list_directory(run.records_directory)}
+    records = {name.removesuffix(".json") for name in names}
+    copies = sorted(name.removesuffix(".json.copy") for name in names if name.endswith(".copy"))
+    return [name for name in copies if name not in records]
 
 
 def head_findings(run: RunDirectory) -> Iterator[Finding]:

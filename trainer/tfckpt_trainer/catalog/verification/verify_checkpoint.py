@@ -20,6 +20,7 @@ from tfckpt_trainer.bundle.verify import Progress, verify
 from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner
 from tfckpt_trainer.catalog.directory.stored_results import store_result
 from tfckpt_trainer.catalog.scan.states import RECORD_UNUSABLE, WITHOUT_RECORD
+from tfckpt_trainer.catalog.verification.damaged_documents import mend_by_copy
 from tfckpt_trainer.errors import (
     BundleError,
     DamagedFileError,
@@ -296,7 +297,8 @@ def _record_findings(
         return
     # Only a save with a record writes the state of workers.
     if record is None and not damage and any(name.startswith(own.start) for name in read):
-        damage = f"{own.record.name} is missing. {WITHOUT_RECORD}"
+        mend = mend_by_copy(own.run, own.name)
+        damage = " ".join(filter(None, (f"{own.record.name} is missing.", WITHOUT_RECORD, mend)))
     if damage:
         kind = RECORD_UNUSABLE if record is None else "record"
         yield Finding("warning", kind, own.record.name, None, damage)
