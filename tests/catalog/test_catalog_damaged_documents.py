@@ -7,6 +7,7 @@ import subprocess
 import pytest
 from checkpoint_directory import NOW
 
+from file_times import next_tick
 from tfckpt_trainer.catalog.commit.saves import point_state_file_at
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.directory.history import resume_point
@@ -18,6 +19,7 @@ from tfckpt_trainer.rundir.storage.documents import copy_of
 
 def damage(path):
     """Flips a bit of a document and of its copy."""
+    next_tick(path.parents[2])
     for one in (path, copy_of(path)):
         content = bytearray(one.read_bytes())
         content[len(content) // 2] ^= 1
@@ -118,6 +120,7 @@ def test_a_checkpoint_that_lost_its_record_is_inexact_until_the_record_is_back(m
     assert found["ckpt-200"].restorable
     assert "not the input position" in found["ckpt-200"].problem
     # The record alone is enough.
+    next_tick(made.root)
     path.write_bytes(sound)
     assert {c.state for c in catalog.scan(NOW)} == {CheckpointState.VERIFIED}
 

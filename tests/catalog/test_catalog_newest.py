@@ -17,6 +17,7 @@ import pytest
 from checkpoint_directory import NOW, CheckpointDirectory
 from msgspec.structs import replace
 
+from file_times import next_tick
 from requirements import needs
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
 from tfckpt_trainer.catalog.directory.remembered_listing import (
@@ -214,6 +215,7 @@ def restore_from_backup(root: Path) -> None:
 def test_a_changed_directory_is_listed_again(many: CheckpointDirectory, change) -> None:
     remember(many, "ckpt-7")
     assert recall_newest(many.root) == ["ckpt-7"]
+    next_tick(many.root.parent)
     change(many.root)
     assert recall_newest(many.root) == ()
     assert list(newest(many)) == first_of_all(many)

@@ -13,6 +13,7 @@ import pytest
 from checkpoint_directory import CheckpointDirectory
 
 from bundle_writing import array, write
+from file_times import next_tick
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.catalog.directory.checkpoint_files import FileScanner
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
@@ -197,6 +198,7 @@ def test_a_finding_does_not_hold_once_a_record_or_its_copy_was_changed(
     path = run.record(NAME) if which == "record" else run.record_copy(NAME)
     content = bytearray(path.read_bytes())
     content[8] ^= 1
+    next_tick(run.root)
     path.write_bytes(content)
     assert not holds_for(found.record, facts, run.root)
 
@@ -209,6 +211,7 @@ def test_a_finding_does_not_hold_once_a_missing_file_is_back(
     os.rename(state, tmp_path / "aside")
     found = verified(run)
     assert not found.ok
+    next_tick(tmp_path)
     os.rename(tmp_path / "aside", state)
     assert not holds_for(found.record, FileScanner(run.root).scan()[NAME].facts, run.root)
 
