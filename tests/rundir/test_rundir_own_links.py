@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,12 @@ from tfckpt_trainer.rundir.storage.own_links import (
     open_named_file,
     resolve_named,
 )
-from tfckpt_trainer.rundir.storage.parent_directory import LinkedDirectoryError, without_links
+from tfckpt_trainer.rundir.storage.parent_directory import (
+    LinkedDirectoryError,
+    OtherDirectoryError,
+    stay_in,
+    without_links,
+)
 
 
 @pytest.fixture(params=["held", "by-name"])
@@ -206,3 +212,41 @@ def test_what_is_missing_of_a_directory_is_made_without_links(tmp_path: Path) ->
         with pytest.raises(LinkedDirectoryError):
             write_atomic(place / "file", b"new")
     assert list((tmp_path / "moved").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("by_link", [True, False])
+def test_nothing_is_changed_in_another_directory_than_the_one_to_stay_in(
+    root: Path, name: str, by_link: bool
+) -> None:
+    other = root / "other"
+    other.mkdir()
+    (other / "file").write_text("of others")
+    with stay_in(root / "a"):
+        (root / "a").rename(root / "moved")
+        (root / "a").symlink_to(other) if by_link else other.rename(root / "a")
+        before = sorted(root.rglob("*"))
+        refused = pytest.raises(OtherDirectoryError, match="in place of that of the run")
+        with nullcontext() if name == "delete_file" else refused:
+            CHANGES[name](root / "a")
+        assert sorted(root.rglob("*")) == before
+    CHANGES[name](root / "a")
+    assert sorted(root.rglob("*")) != before
+
+
+def test_a_new_directory_in_place_of_one_to_stay_in_is_used_if_it_is_empty(tmp_path: Path) -> None:
+    place = tmp_path / "run"
+    place.mkdir()
+    opened = len(os.listdir("/proc/self/fd"))
+    with stay_in(place), stay_in(place):
+        place.rmdir()
+        with pytest.raises(FileNotFoundError):
+            write_atomic(place / "file", b"new")
+        make_directory(place / "sub")
+        write_atomic(place / "file", b"new")
+        write_atomic(place / "sub" / "file", b"new")
+        place.rename(tmp_path / "moved")
+        (tmp_path / "moved").rename(place)
+        delete_file(place / "file")
+    assert len(os.listdir("/proc/self/fd")) == opened
+    assert list(place.iterdir()) == [place / "sub"]

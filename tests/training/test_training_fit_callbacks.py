@@ -19,6 +19,8 @@ from training_cluster import SCRIPTS, Cluster
 
 from documentation import DOCS
 from tensorflow_processes import run_with_tensorflow
+from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind
 from tfckpt_trainer.rundir.storage.documents import load
 from weekly import weekly
@@ -243,3 +245,27 @@ def test_a_quick_check_repeats_no_end_of_an_epoch_and_leaves_no_trace(undisturbe
     assert names_of_weights(run.log) == names_of_weights(whole)
     rows = [(files_of(log) / "epochs.csv").read_text().splitlines() for log in (whole, run.log)]
     assert rows[1][:5] == rows[0][:5]
+
+
+def test_an_attribute_that_cannot_be_saved_any_more_is_named_at_the_next_save(tmp_path):
+    import keras
+    import numpy as np
+
+    from tfckpt_trainer.training import fit
+
+    class Late(keras.callbacks.Callback):
+        def __init__(self):
+            super().__init__()
+            self.from_the_start, self.later = range(3), 0
+
+        def on_epoch_end(self, epoch, logs=None):
+            if epoch == 1:
+                self.later = range(3)
+
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    x = np.ones((2, 1))
+    fit(model, x, x, 1, 4, run_dir=tmp_path, verbose=0, callbacks=[Late()], save_every_epochs=1)
+    messages = [entry.message for entry in read_entries(RunDirectory(tmp_path))]
+    named = [re.findall(r"Late\.(\w+)", message) for message in messages if "bring back" in message]
+    assert named == [["from_the_start"], ["later"]]

@@ -200,10 +200,47 @@ def test_nothing_is_saved_into_the_directory_of_another_run(make_run, tmp_path, 
             exchange()
     assert {path.stem for path in place.glob("*.index")} == {f"ckpt-{n}" for n in (1, 2, 5, 6)}
     assert {path.name: path.read_bytes() for path in foreign.glob("ckpt-*")} == before
-    told = [entry.message for entry in read_entries(RunDirectory(foreign))]
-    assert sum("is the directory of another run now" in message for message in told) == 2
+    # A directory is told from another by its number, and what is in one by its description.
+    words = "another directory is in" if is_moved else "is the directory of another run now"
+    told = [entry.message for entry in read_entries(RunDirectory(place if is_moved else foreign))]
+    assert sum(words in message for message in told if message.startswith("Save ")) == 2
     infos = [load(RunDirectory(root).run_file, RunInfo) for root in (place, foreign)]
     assert infos[0].id != infos[1].id
+
+
+def contents(root):
+    """All files of a directory."""
+    return {path: path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("kind", ["run", "plain"])
+@pytest.mark.parametrize("by_link", [True, False])
+def test_nothing_is_written_into_a_directory_that_comes_in_place_of_a_run(
+    make_run, tmp_path, kind, by_link
+):
+    """Others can put one of this user there, if they may write to the directory above."""
+    aside, other = tmp_path / "aside", tmp_path / "other"
+    if kind == "run":
+        for _ in make_run(other, total_steps=1):
+            pass
+    else:
+        other.mkdir()
+        (other / "ckpt-9.index").write_bytes(b"of another program")
+    training = make_run(tmp_path / "run", save_every_steps=1, total_steps=6)
+    root, before = training.directory, contents(other)
+    for step in training:
+        if step == 2:
+            root.rename(aside)
+            root.symlink_to(other) if by_link else other.rename(root)
+        if step == 5:
+            root.unlink() if by_link else root.rename(other)
+            assert contents(other) == before
+            aside.rename(root)
+    assert {path.stem for path in root.glob("*.index")} == {f"ckpt-{n}" for n in (1, 2, 6)}
+    told = [entry.message for entry in read_entries(RunDirectory(root))]
+    refused = r"Save .* another directory is in place of that of the run now\."
+    assert sum(re.match(refused, message) is not None for message in told) == 3
+    assert contents(other) == before
 
 
 def test_a_restart_remembers_since_when_a_metric_is_not_finite(make_run):

@@ -45,7 +45,9 @@ async def test_a_directory_that_vanished_does_not_look_empty(ended: RunFactory) 
         await until_shown(pilot, "✗ the run directory is gone")
         for false_of_it in ("unattended", "not trained with", "no step yet"):
             assert false_of_it not in top(pilot.app)
-        await until_shown(pilot, "the run directory does not exist any more")
+        # In the header, and in place of the checkpoints.
+        gone = "the run directory is gone"
+        await until(pilot, lambda: shown(pilot.app).count(gone) == 2, "both places")
         for key, label in (("enter", "inspect"), ("p", "prune"), ("L", "launch")):
             await pilot.press(key)
             await until_shown(pilot, f"Not now: {label}")

@@ -33,6 +33,7 @@ from tfckpt_trainer.launch.processes.lock import is_lock_held, take_lock
 from tfckpt_trainer.machine.permissions import access_advice
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest, TrashOrder, TrashPhase
@@ -450,7 +451,7 @@ def test_a_page_of_a_run_says_that_it_was_closed_and_goes_on_when_it_is_open(
         (made.run.root / place).chmod(0o700)
     with acting_as(ALICE):
         state, titles = seen()
-    assert state != "training" and titles == ["cannot be read"]
+    assert state != "training" and titles == ["the run directory cannot be read"]
     with acting_as(BOB):
         (made.run.root / place).chmod(mode)
     with acting_as(ALICE):
@@ -545,6 +546,20 @@ def test_an_equally_old_copy_of_a_stranger_keeps_no_prune_from_its_order(plain, 
 
 
 @needs("root")
+@pytest.mark.parametrize("place", [".", "best"])
+def test_a_link_of_a_stranger_keeps_no_checkpoint(plain, tool, place):
+    with acting_as(BOB, 0o022):
+        (plain.root / place).mkdir(exist_ok=True)
+        for path in plain.root.glob("ckpt-[26]0.*"):
+            (plain.root / place / f"l-{path.name}").symlink_to(path if place != "." else path.name)
+    assert "ckpt-20" not in left_by_rules(plain, tool)
+    with acting_as(ALICE):
+        shown = tool("prune", plain.root, "--keep-last", "1", "--dry-run").words
+        assert "run `rm" not in shown
+        assert tool("prune", plain.root, "ckpt-60", "--yes").code == 0
+
+
+@needs("root")
 @pytest.mark.parametrize("make", [closed_file, os.mkfifo, Path.mkdir])
 def test_metrics_that_cannot_be_read_are_not_called_missing(shared, tool, make):
     with acting_as(ALICE, 0o002):
@@ -589,6 +604,20 @@ def test_a_directory_of_the_library_that_a_stranger_made_is_refused(plain, tool,
     with acting_as(ALICE):
         subprocess.run(command, shell=True, check=True)
     assert left_by_rules(plain, tool) == {"ckpt-60", "ckpt-80"}
+
+
+@needs("root")
+def test_who_cannot_move_the_directory_of_a_stranger_is_told_who_can(shared):
+    os.chown(shared, 0, 0)
+    shared.chmod(0o1777)
+    run = RunDirectory(shared)
+    with acting_as(BOB, 0o000):
+        run.control.mkdir()
+    words = r"use another directory, or have root move it away: `mv "
+    with acting_as(ALICE), pytest.raises(RefusedError, match=words):
+        run.refuse_strangers()
+    with pytest.raises(RefusedError, match=r"If it is not, move it away: `mv "):
+        run.refuse_strangers()
 
 
 def test_an_undo_is_done_once_where_only_the_owner_may_replace_the_state_file(

@@ -96,7 +96,8 @@ def test_a_directory_that_may_not_be_read(
 ) -> None:
     open_place.chmod(0)
     become_nobody()
-    with pytest.raises(UsageError, match=r"cannot be read \(Permission denied\)"):
+    words = r"cannot be read: Permission denied\. Run this as its owner, "
+    with pytest.raises(UsageError, match=words):
         open_run(open_place)
 
 

@@ -53,7 +53,12 @@ def is_of_run(error: OSError) -> bool:
 
 def advice_about(error: OSError) -> Advice | None:
     """Says who opens the file of a run that an error names; None if it is not closed."""
-    if isinstance(error, PermissionError) and is_of_run(error):
+    return opening_advice(error) if is_of_run(error) else None
+
+
+def opening_advice(error: OSError) -> Advice | None:
+    """Says who opens the file that an error names, of whatever; None if it is not closed."""
+    if isinstance(error, PermissionError):
         with suppress(OSError):
             closed = find_closed(error)
             if closed is not None:

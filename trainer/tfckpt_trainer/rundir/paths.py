@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from tfckpt_trainer.errors import RefusedError, UsageError, describe_error
-from tfckpt_trainer.machine.permissions import CONTROL, is_closed
+from tfckpt_trainer.machine.permissions import CONTROL, is_closed, may_replace
 from tfckpt_trainer.machine.user_directories import cache_key
 from tfckpt_trainer.rundir.storage.documents import copy_of, find_newer
 from tfckpt_trainer.rundir.storage.files import facts_of, list_directory, make_directory, move_aside
@@ -480,12 +480,20 @@ class RunDirectory(msgspec.Struct, frozen=True, dict=True):
                 f"{self.control} belongs to {stranger}, who can put anything there, and the "
                 "directory of the run has the sticky bit. Nothing was changed.",
                 Advice.of(
-                    "If it is their run, have them do this. If it is not, move it away: "
+                    "If it is their run, have them do this. If it is not, {who} it away: "
                     "`mv {control} {aside}`.",
+                    who=self._who_moves(),
                     control=shlex.quote(str(self.control)),
                     aside=shlex.quote(f"{self.control}.of-others"),
                 ),
             )
+
+    def _who_moves(self) -> str:
+        """Says who may move the directory of the library away, up to the word "move"."""
+        if may_replace(self.control):
+            return "move"
+        holders = dict.fromkeys([user_name(self.root.stat().st_uid), user_name(0)])
+        return f"use another directory, or have {' or '.join(holders)} move"
 
     def require_changeable(self) -> None:
         """Raises an error if nothing may be changed here.

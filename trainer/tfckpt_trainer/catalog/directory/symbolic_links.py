@@ -6,14 +6,15 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from pathlib import Path
 
 from msgspec.structs import replace
 
 from tfckpt_trainer.bundle.links import LinkEnd
 from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles, owner_of
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState
+from tfckpt_trainer.rundir.paths import RunDirectory
 
 _SHOWN = 200
 """How many characters of a link's target are shown; a hostile one has thousands."""
@@ -70,15 +71,21 @@ def with_target_state(checkpoint: Checkpoint, target: Checkpoint | None) -> Chec
 
 
 def link_reasons(checkpoints: Sequence[Checkpoint]) -> Iterator[tuple[str, str]]:
-    """Yields checkpoints that links protect from a prune, each with the reason."""
+    """Yields checkpoints that links protect from a prune, each with the reason.
+
+    A link of a stranger protects none: anybody could fill the disk of a run with it.
+    """
     linked = [checkpoint for checkpoint in checkpoints if checkpoint.links]
     if not linked:
         return
     there = {checkpoint.name for checkpoint in checkpoints}
     for checkpoint in linked:
         advice = f"if you do not need it, run `{_removal(checkpoint)}`"
+        if checkpoint.stranger:
+            advice = f"it belongs to {checkpoint.stranger}"
         yield checkpoint.name, f"symbolic links are not moved; {advice}"
-    links = [(link, checkpoint.name) for checkpoint in linked for link in checkpoint.links]
+    counted = [checkpoint for checkpoint in linked if not checkpoint.stranger]
+    links = [(link, checkpoint.name) for checkpoint in counted for link in checkpoint.links]
     # Direct links first: they are the better reason.
     links.sort(key=lambda pair: pair[0].target.rpartition("/")[2] != pair[0].file)
     for link, name in links:
@@ -87,30 +94,36 @@ def link_reasons(checkpoints: Sequence[Checkpoint]) -> Iterator[tuple[str, str]]
             yield target, f"{name} is a symbolic link to it"
 
 
-def linked_from_below(root: Path) -> dict[str, str]:
+def linked_from_below(run: RunDirectory) -> dict[str, str]:
     """Returns the checkpoints that symbolic links in subdirectories lead to, each with the reason.
 
-    Such a link, `best/ckpt.index -> ../ckpt-300.index`, may be how another program finds it.
+    Such a link, `best/ckpt.index -> ../ckpt-300.index`, may be how another program finds it. One of
+    a stranger does not count.
 
     Args:
-        root: The run directory.
+        run: The run directory.
 
     Raises:
         OSError: The directory cannot be read.
     """
     reasons: dict[str, str] = {}
+    root, owners = run.root, run.owners()
     real = os.path.realpath(root)
     with os.scandir(root) as entries:
         places = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
     for place in places:
         with suppress(OSError), os.scandir(os.path.join(root, place)) as entries:
             for entry in entries:
-                if entry.is_symlink():
+                if entry.is_symlink() and _counts(entry, owners):
                     target = _target_in(real, os.path.join(root, place), entry.name)
                     if target:
                         reason = f"{place}/{entry.name} is a symbolic link to it"
                         reasons.setdefault(target, reason)
     return reasons
+
+
+def _counts(link: os.DirEntry[str], owners: AbstractSet[int] | None) -> bool:
+    return owners is None or link.stat(follow_symlinks=False).st_uid in owners
 
 
 def _target_in(root: str, directory: str, name: str) -> str:

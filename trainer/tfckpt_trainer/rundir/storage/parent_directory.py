@@ -1,4 +1,7 @@
-"""Opens files and their directories without following a symbolic link at or below `.tfckpt`."""
+"""Opens files by their directories, so that nothing that comes to a path meanwhile is used.
+
+At and below `.tfckpt`, no symbolic link is followed.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import os
 import re
 import struct
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -28,7 +32,13 @@ _CONTROL = re.compile(rf"(?:^|/){re.escape(CONTROL)}/")
 _without_links: list[str] = []
 """Directories on whose way, and below which, no link is followed: their paths with a slash."""
 
-_FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | getattr(os, "O_PATH", os.O_RDONLY)
+_held: dict[str, int] = {}
+"""Directories in which this process stays, opened: by their paths."""
+
+_adopting = threading.Lock()
+
+_DIRECTORY = os.O_DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)
+_FLAGS = _DIRECTORY | os.O_NOFOLLOW
 
 
 def link_words(path: Path | str) -> str:
@@ -49,6 +59,42 @@ class LinkedFileError(OSError):
     def __init__(self, path: str) -> None:
         what = "it is a symbolic link; expected a regular file. Move the link away"
         super().__init__(errno.ELOOP, what, path)
+
+
+class OtherDirectoryError(FileNotFoundError):
+    """Another directory is at the path of one in which this process stays."""
+
+    def __init__(self, path: str) -> None:
+        what = (
+            "another directory is in place of that of the run now. Move it away, and the directory "
+            "of the run back"
+        )
+        super().__init__(errno.ENOENT, what, path)
+
+
+@contextmanager
+def stay_in(directory: Path) -> Iterator[None]:
+    """Has this process use the files of a directory, and those of no other one at its path.
+
+    Whoever may write to the directory above can put another one there, or a link to one. After the
+    directory was moved or deleted, a new one is used if it is empty at first.
+
+    Args:
+        directory: Its absolute path.
+
+    Raises:
+        OSError: There is no such directory.
+    """
+    path = os.fspath(directory)
+    if path in _held:
+        yield
+        return
+    # Open for as long: some network disks number a directory anew that nobody uses.
+    _held[path] = os.open(path, _DIRECTORY)
+    try:
+        yield
+    finally:
+        os.close(_held.pop(path))
 
 
 @contextmanager
@@ -79,8 +125,8 @@ class ParentDirectory:
 
     Below `.tfckpt` it is opened component by component. A link there could lead out of the run
     directory, and appear between a check and the call that relies on it. The path of the run
-    directory itself may have links, except `without_links`. For another file, `descriptor` is None
-    and `name` is the whole path.
+    directory itself may have links, except `without_links`. What is in a directory to `stay_in` is
+    opened from there. For another file, `descriptor` is None and `name` is the whole path.
 
     Attributes:
         descriptor: The directory.
@@ -99,12 +145,16 @@ class ParentDirectory:
 
         Raises:
             LinkedDirectoryError: A directory is a symbolic link.
+            OtherDirectoryError: Another directory is at the path of one to stay in.
             OSError: A directory cannot be opened.
         """
-        start = self._start()
+        root = _held_above(self._path)
+        start = self._start() if root is None else len(root) + 1
         if start is not None:
             *below, self.name = self._path[start:].split("/")
-            self.descriptor = _open_below(self._path[: start - 1], below)
+            place = self._path[: start - 1]
+            descriptor = _open(place or "/", None, place) if root is None else _open_held(root)
+            self.descriptor = _open_below(descriptor, place, below)
         return self
 
     def _start(self) -> int | None:
@@ -127,8 +177,42 @@ class ParentDirectory:
             error.filename = self._path
 
 
-def _open_below(place: str, names: list[str]) -> int:
-    descriptor = _open(place or "/", None, place)
+def _held_above(path: str) -> str | None:
+    """Returns the directory to stay in that a path is in; None if there is none."""
+    return next((root for root in list(_held) if path.startswith(f"{root}/")), None)
+
+
+def _open_held(root: str) -> int:
+    here = os.open(root, _DIRECTORY)
+    try:
+        with _adopting:
+            if not _is_same(here, _held[root]):
+                if not _is_empty(here):
+                    raise OtherDirectoryError(root)
+                os.close(_held[root])
+                _held[root] = os.dup(here)
+    except BaseException:
+        os.close(here)
+        raise
+    return here
+
+
+def _is_same(one: int, other: int) -> bool:
+    """Whether two open directories are one; a disk that is mounted again has another number."""
+    seen, known = os.fstat(one), os.fstat(other)
+    return (seen.st_ino, seen.st_uid) == (known.st_ino, known.st_uid)
+
+
+def _is_empty(directory: int) -> bool:
+    readable = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=directory)
+    try:
+        return not os.listdir(readable)
+    finally:
+        os.close(readable)
+
+
+def _open_below(descriptor: int, place: str, names: list[str]) -> int:
+    """Opens a directory below an open one, which is closed."""
     for name in names:
         place = f"{place}/{name}"
         try:
@@ -156,7 +240,8 @@ def open_below(path: str, flags: int) -> int:
         LinkedDirectoryError: A directory is a symbolic link.
         OSError: It cannot be opened.
     """
-    if (_BELOW in path or _is_without_links(path)) and "\0" not in path:
+    may_open_at_once = _BELOW in path or _is_without_links(path)
+    if may_open_at_once and "\0" not in path and _held_above(path) is None:
         descriptor = _open_at_once(path, flags)
         if descriptor is not None:
             return descriptor

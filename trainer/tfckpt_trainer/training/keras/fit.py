@@ -286,7 +286,7 @@ class FitLoop:
         self._model = callbacks.model
         self._validation = validation
         self._in_epoch = False
-        self._has_named_unsaved = False
+        self._named_unsaved: set[str] = set()
         run.set_epoch_steps(epochs.steps)
         run.before_save(self._keep)
         run.after_restore(self._resume)
@@ -328,12 +328,9 @@ class FitLoop:
 
     def _keep(self) -> None:
         self._run.state["callbacks"] = self._callbacks.state()
-        if not self._has_named_unsaved:
-            self._has_named_unsaved = True
-            self._name_unsaved()
-
-    def _name_unsaved(self) -> None:
-        unsaved = self._callbacks.unsaved
+        # Training can give an attribute a value of another type at any time.
+        unsaved = [name for name in self._callbacks.unsaved if name not in self._named_unsaved]
+        self._named_unsaved.update(unsaved)
         if unsaved:
             self._run.note(
                 f"Checkpoints do not bring back attributes of callbacks: {', '.join(unsaved)}. "

@@ -57,7 +57,7 @@ def detect_trainer(run: RunDirectory, *, on_full_disk: bool = False) -> TrainerP
     Raises:
         OSError: The directory cannot be read.
     """
-    needed = linked_from_below(run.root)
+    needed = linked_from_below(run)
     if is_in_saved_model(run.root):
         needed[VARIABLES] = NEEDED
     if trainer_answers(run, time.time()) or (on_full_disk and _answers_with_room(run)):

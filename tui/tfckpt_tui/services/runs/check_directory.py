@@ -14,6 +14,7 @@ from tfckpt_trainer.catalog.directory.other_formats import SAVED_MODEL, find_nei
 from tfckpt_trainer.catalog.directory.saved_model import SAVED_MODEL_FILES
 from tfckpt_trainer.catalog.directory.version_one import find_version_one
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.machine.permissions import opening_advice
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.words.counts import join_names
 from tfckpt_tui.formats import units
@@ -55,7 +56,7 @@ def check_directory(run: RunDirectory, *, may_be_empty: bool) -> None:
         ) from None
     except OSError as error:
         raise UsageError(
-            f"{root} cannot be read ({error.strerror}); ask its owner, or run as another user."
+            f"{root} cannot be read: {error.strerror}.", opening_advice(error)
         ) from error
     if not names and may_be_empty:
         return

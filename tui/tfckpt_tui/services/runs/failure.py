@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 
 from tfckpt_trainer.catalog.scan.alerts import NO_DIRECTORY, Alert, as_sentence
 from tfckpt_trainer.launch.batch.jobs import ENDED
 from tfckpt_trainer.launch.batch.submissions import look_again
-from tfckpt_trainer.machine.permissions import access_advice, find_closed
+from tfckpt_trainer.machine.permissions import opening_advice
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState, WorkerState
 from tfckpt_trainer.rundir.heartbeats.stragglers import describe_lost_worker, find_straggler
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -189,9 +188,6 @@ def unreadable_alert(root: Path, error: OSError) -> Alert:
         root: The run directory.
         error: What the file system says.
     """
-    advice = Advice.of("It is read again in a moment.")
-    with suppress(OSError):
-        closed = find_closed(error) if isinstance(error, PermissionError) else None
-        advice = access_advice(closed) if closed is not None else advice
+    advice = opening_advice(error) or Advice.of("It is read again in a moment.")
     words = clean(f"{error.filename or root} cannot be read: {error.strerror or error}.")
-    return Alert(NO_DIRECTORY, "cannot be read", words, advice)
+    return Alert(NO_DIRECTORY, "the run directory cannot be read", words, advice)

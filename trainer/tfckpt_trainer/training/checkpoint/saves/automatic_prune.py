@@ -101,7 +101,7 @@ class AutomaticPruner:
             return
         # An evaluator may be reading one of them. This check takes milliseconds.
         opened = foreign_writers(self._run, now).open_checkpoints
-        in_use |= linked_from_below(self._run.root)
+        in_use |= linked_from_below(self._run)
         in_use |= dict.fromkeys(opened, "open in another process")
         names = self._names_of(plan(checkpoints, policy, in_use=in_use))
         if not names:

@@ -27,7 +27,7 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.exactness import merge_exactness
 from tfckpt_trainer.rundir.records.run import RunInfo
-from tfckpt_trainer.rundir.storage.documents import load, load_if_exists, store, try_read
+from tfckpt_trainer.rundir.storage.documents import load, store, try_read
 from tfckpt_trainer.rundir.storage.files import list_directory, open_plain
 from tfckpt_trainer.training.checkpoint.saves.background_save import BackgroundSave
 from tfckpt_trainer.training.checkpoint.saves.disk_space import DiskSpace
@@ -217,10 +217,10 @@ class Saver:
     def _require_same_run(self) -> None:
         """Refuses to save if the directory of another run took the place of this one."""
         try:
-            info = load_if_exists(self._run.run_file, RunInfo)
+            info = load(self._run.run_file, RunInfo)
         except DamagedFileError:
             return
-        if info is not None and self._event_log.is_of_other_run(self._run, info):
+        if self._event_log.is_of_other_run(self._run, info):
             root = self._run.root
             raise RefusedError(
                 f"{root} is the directory of another run now: this one was moved while it trained. "

@@ -256,7 +256,7 @@ class History(TablePane[Checkpoint | VersionOne | OtherFile, Checkpoint]):
         if self._all:
             return f"no checkpoint matches {clean(self._filter.text)}; esc shows all"
         if not snapshot.present:
-            return "the run directory does not exist any more"
+            return ", ".join(alert.title for alert in snapshot.alerts)
         if snapshot.trainer_answers:
             return f"no checkpoint yet; press {key_of(self, 'save')} to save one now"
         if snapshot.state is RunState.QUEUED:
