@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from documentation import ROOT, load_tool
 from requirements import needs
@@ -69,8 +70,8 @@ def test_the_readme_the_pins_and_the_matrix_name_the_same_releases():
     rows = rows_of_readme()
     for wanted in (packaging()["dependencies"], *packaging()["optional-dependencies"].values()):
         for need in wanted:
-            if found := re.match(r"tensor(?:board|flow)[^>]*>=([\d.]+),<([\d.]+)$", need):
-                assert between(*found.groups()) == rows["TensorFlow"], need
+            if found := re.match(r"tensor(?:board|flow)[^>]*>=([\d.]+),<([\d.]+)(;|$)", need):
+                assert between(*found.groups()[:2]) == rows["TensorFlow"], need
     cells = re.search(r"^all=\((.*)\)$", (ROOT / ".ci" / "matrix").read_text(), re.MULTILINE)
     tested = [cell.split("-") for cell in cells[1].split() if cell[0] == "2"]
     assert tested == [
@@ -84,10 +85,28 @@ def test_the_readme_names_the_releases_of_python_that_the_package_allows():
     low, high = re.match(r">=3\.(\d+),<3\.(\d+)$", packaging()["requires-python"]).groups()
     assert classifiers == [f"3.{minor}" for minor in range(int(low), int(high))]
     rows = rows_of_readme()
+    # TensorFlow has no wheels for the newest: there, the app runs without it.
+    page = (ROOT / "docs" / "get-started" / "install.md").read_text()
+    assert f"| {classifiers[-1]} | nothing: TensorFlow has no wheels |" in page
     for allowed, tested in zip(rows["Python"], rows["tested with"], strict=True):
         names = re.split(r", | to ", allowed)
-        assert {names[0], names[-1], tested} <= set(classifiers)
+        assert {names[0], names[-1], tested} <= set(classifiers[:-1])
         assert names[0] <= tested <= names[-1]
+
+
+@pytest.mark.parametrize(
+    ("system", "processor", "wanted"),
+    [
+        ("linux", "x86_64", "tensorflow-cpu"),
+        ("linux", "aarch64", "tensorflow"),
+        ("darwin", "arm64", "tensorflow"),
+        ("darwin", "x86_64", "tensorflow"),
+    ],
+)
+def test_the_extra_for_processors_names_a_package_that_has_wheels_there(system, processor, wanted):
+    needs = map(Requirement, packaging()["optional-dependencies"]["cpu"])
+    place = {"sys_platform": system, "platform_machine": processor}
+    assert [need.name for need in needs if need.marker.evaluate(place)] == [wanted]
 
 
 @pytest.mark.e2e

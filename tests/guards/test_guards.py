@@ -125,6 +125,7 @@ def test_an_action_that_is_not_possible_says_why(text: str, said: str) -> None:
         ("not_finite layer:0: stop", "it has two :. Put a name that has one into double quotes"),
         ('not_finite "a: stop', "is no text in quotes"),
         ("not_finite: go_back -1", "go_back: steps is '-1'; it must be a whole number of steps"),
+        (f"not_finite: go_back {10**20}", "it must be a whole number of steps from 0 to 10^15"),
         ("not_finite: scale x half", "scale: factor is 'half'; it must be a number"),
         ("not_finite: scale x nan", "scale: factor is 'nan'; it must be a number"),
         ("not_finite: scale x", "scale has no FACTOR. Write scale HYPERPARAMETER FACTOR, such as"),

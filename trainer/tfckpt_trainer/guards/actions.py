@@ -26,7 +26,9 @@ from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter, problem
 Name = Annotated[
     str, msgspec.Meta(min_length=1, max_length=255, description="the name of a hyperparameter")
 ]
-StepsBefore = Annotated[int, msgspec.Meta(ge=0, description="a whole number of steps, at least 0")]
+StepsBefore = Annotated[
+    int, msgspec.Meta(ge=0, le=10**15, description="a whole number of steps from 0 to 10^15")
+]
 
 Batches = Annotated[
     int, msgspec.Meta(ge=1, le=1_000_000, description="a whole number from 1 to 1,000,000")
