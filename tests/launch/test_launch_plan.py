@@ -12,6 +12,7 @@ from tfckpt_trainer.launch.supervision.restart_policy import (
     AT_ONCE_SECONDS,
     HEALTHY_SECONDS,
     LONGEST_PAUSE_SECONDS,
+    REPEATED,
     Attempt,
     EarlierAttempts,
     Exit,
@@ -20,7 +21,7 @@ from tfckpt_trainer.launch.supervision.restart_policy import (
     decide,
     pause_before,
 )
-from tfckpt_trainer.rundir.records.failure import OutOfMemory
+from tfckpt_trainer.rundir.records.failure import OutOfMemory, ScriptFault
 from tfckpt_trainer.rundir.records.worker import Ending
 
 LIMITS = Limits(max_restarts=3, pause_seconds=1.0, start_timeout=100.0)
@@ -90,7 +91,7 @@ def test_a_death_restarts_all_after_a_growing_pause() -> None:
     ],
 )
 def test_it_is_told_whether_the_script_is_at_fault(ended: Exit, is_outside: bool) -> None:
-    decision = after(TRAINED, ended, history=EarlierAttempts(restarts=3))
+    decision = after(TRAINED, ended, history=EarlierAttempts(restarts=3, in_a_row=3))
     assert (decision.next, decision.is_outside) == (Next.FAIL, is_outside)
 
 
@@ -100,13 +101,19 @@ def test_no_restarts_may_be_allowed() -> None:
     assert "No restarts are allowed" in decision.reason
 
 
-def test_sustained_progress_gives_the_restarts_back() -> None:
-    used = EarlierAttempts(restarts=3)
-    healthy = replace(TRAINED, seconds=HEALTHY_SECONDS, saved=True)
-    decision = after(healthy, Exit(0, -9), history=used)
-    assert (decision.next, decision.history.restarts) == (Next.RESTART, 1)
-    for short in (replace(healthy, saved=False), replace(healthy, seconds=HEALTHY_SECONDS - 1)):
-        assert after(short, Exit(0, -9), history=used).next is Next.FAIL
+def test_a_new_checkpoint_gives_the_restarts_back() -> None:
+    used = EarlierAttempts(restarts=3, in_a_row=5, causes=frozenset({"a.py:3: KeyError"}))
+    for seconds, pause, in_a_row in ((HEALTHY_SECONDS, 0, 1), (HEALTHY_SECONDS - 1, 32, 6)):
+        trained = replace(TRAINED, seconds=seconds, saved=True)
+        decision = after(trained, Exit(0, -9), history=used)
+        assert (decision.next, decision.pause_seconds) == (Next.RESTART, pause)
+        left = EarlierAttempts(restarts=1, in_a_row=in_a_row)
+        assert decision.history == left
+        unsaved = after(replace(trained, saved=False), Exit(0, -9), history=used)
+        assert (unsaved.next, unsaved.verdict) == (
+            Next.FAIL,
+            "All 3 restarts are used, without a new checkpoint.",
+        )
 
 
 def test_a_victim_is_not_lost_before_the_one_that_did_not_react() -> None:
@@ -161,15 +168,50 @@ def test_a_script_without_heartbeats_that_worked_for_long_is_restarted() -> None
     assert after(long, Exit(0, 1), history=first.history).next is Next.RESTART
 
 
-def test_the_same_failure_twice_without_a_step_is_final() -> None:
-    begun = replace(TRAINED, stepped=False)
-    first = after(begun, Exit(0, 1, detail="ValueError"))
-    assert first.next is Next.RESTART
-    assert after(begun, Exit(1, 1, detail="ValueError"), history=first.history).next is Next.FAIL
-    other = after(begun, Exit(0, 1, detail="OSError"), history=first.history)
-    assert other.next is Next.RESTART
-    after_steps = after(TRAINED, Exit(0, 1, detail="ValueError"), history=first.history)
-    assert after_steps.next is Next.RESTART
+def failed(index: int = 0, place: str = "a.py:3", error: str = "KeyError: 1") -> Exit:
+    return Exit(index, 1, Ending.FAILED, fault=ScriptFault(place=place, error=error))
+
+
+NOT_COUNTED = Exit(0, -9, out_of_memory=OutOfMemory.ON_HOST)
+
+
+@pytest.mark.parametrize("stepped", [True, False])
+@pytest.mark.parametrize(
+    ("first", "second", "is_final"),
+    [
+        (failed(), failed(), True),
+        # Another worker, and another key: it is the same line.
+        (failed(), failed(1, error="KeyError: 'b'"), True),
+        (failed(), failed(place="a.py:4"), False),
+        (failed(), failed(error="OSError: no such file"), False),
+        (Exit(0, 1, detail="ValueError"), Exit(1, 1, detail="ValueError"), True),
+        (Exit(0, 1, detail="ValueError"), Exit(0, 1, detail="OSError"), False),
+        (Exit(0, -11), Exit(0, -11), True),
+        # The machine, or a person.
+        (Exit(0, -9), Exit(0, -9), False),
+        (Exit(0, 75, Ending.PEER_LOST), Exit(0, 75, Ending.PEER_LOST), False),
+        (NOT_COUNTED, NOT_COUNTED, False),
+        (
+            Exit(0, -9, out_of_memory=OutOfMemory.COUNTED),
+            Exit(1, -9, out_of_memory=OutOfMemory.COUNTED),
+            True,
+        ),
+    ],
+)
+def test_the_same_cause_twice_without_a_new_checkpoint_is_final(
+    first: Exit, second: Exit, is_final: bool, stepped: bool
+) -> None:
+    trained = replace(TRAINED, stepped=stepped)
+    decision = after(replace(trained, saved=stepped), first)
+    assert decision.next is Next.RESTART
+    # What comes in between changes nothing.
+    killed = after(trained, Exit(1, -9), history=decision.history)
+    for history in (decision.history, killed.history):
+        told = after(trained, second, history=history)
+        assert (told.next is Next.FAIL) == is_final
+        assert (told.verdict == REPEATED) == is_final
+        saved = after(replace(trained, saved=True), second, history=history)
+        assert saved.next is Next.RESTART
 
 
 def test_a_port_taken_in_between_is_tried_again_without_a_pause() -> None:
@@ -219,7 +261,8 @@ def test_restarts_are_never_more_than_allowed(
         stepped=stepped,
         saved=saved,
     )
-    decision = decide(attempt, EarlierAttempts(restarts=used), Limits(max_restarts=limit))
+    earlier = EarlierAttempts(restarts=used, in_a_row=used)
+    decision = decide(attempt, earlier, Limits(max_restarts=limit))
     assert decision.next is not Next.WAIT
     assert (decision.next is Next.FINISH) == (not any(codes))
     assert decision.reason.endswith(".")

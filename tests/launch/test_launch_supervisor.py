@@ -15,6 +15,7 @@ import psutil
 import pytest
 from supervised import WORKER, Run
 
+from tfckpt_trainer.launch.supervision.restart_policy import REPEATED
 from tfckpt_trainer.rundir.heartbeats.health import (
     WorkerState,
     living,
@@ -158,14 +159,23 @@ def test_workers_that_only_lost_a_peer_are_restarted(run: Run) -> None:
     assert status.attempt == 1
 
 
+def test_a_script_that_fails_again_without_a_new_checkpoint_is_not_restarted_once_more(
+    run: Run,
+) -> None:
+    status = run.to_the_end(run.options("step", "say=ValueError: 3", "w1:exit=3", max_restarts=9))
+
+    assert (status.state, status.restarts) == (SupervisorState.FAILED, 1)
+    assert status.reason.endswith(REPEATED)
+
+
 def test_restarts_end_after_the_last_and_pauses_grow(run: Run) -> None:
-    options = run.options("step", "say=broken", "w1:exit=3", max_restarts=3, pause_seconds=0.4)
+    options = run.options("step", "say=broken", "w1:kill", max_restarts=3, pause_seconds=0.4)
     status = run.to_the_end(options)
 
     assert status.state is SupervisorState.FAILED
     assert status.restarts == 3
     assert "All 3 restarts are used" in status.reason
-    assert "Worker 1 ended with status 3" in status.reason
+    assert "Worker 1 was killed by SIGKILL" in status.reason
     deaths = [e.at for e in run.event_log(EventKind.WORKER_LOST)]
     starts = [e.at for e in run.event_log(EventKind.RESTART)]
     pauses = [start - death for death, start in zip(deaths, starts, strict=False)]

@@ -21,7 +21,7 @@ class LaunchRecord(Document, frozen=True, kw_only=True):
         working_directory: The working directory of the command.
         parameter_servers: Number of parameter servers. With any, one more process is the chief
             that coordinates the workers.
-        max_restarts: How often all workers are restarted after one died.
+        max_restarts: How often all workers are restarted without a new checkpoint in between.
         pause_seconds: Pause before the first restart; it doubles with each further one.
         grace_seconds: Time for workers to save and exit when they are asked to stop.
         start_timeout: Time limit for a worker's first heartbeat, once others have one.

@@ -19,7 +19,9 @@ AT_ONCE_SECONDS = 60.0
 """A script that fails sooner than this, without a heartbeat, failed at once."""
 
 HEALTHY_SECONDS = 600.0
-"""After this long, if a checkpoint was saved, the count of restarts begins again."""
+"""After this long, if a checkpoint was saved, the next restart has no pause."""
+
+REPEATED = "The same cause ended it twice without a new checkpoint in between."
 
 PORT_RETRIES = 3
 """How often other ports are tried after another program took one."""
@@ -48,7 +50,7 @@ class Limits:
     """The limits of a supervisor; see `LaunchOptions`. Times in seconds.
 
     Attributes:
-        max_restarts: How often all workers are restarted after one died.
+        max_restarts: How often all workers are restarted without a new checkpoint in between.
         pause_seconds: Pause before the first restart; it doubles with each further one.
         start_timeout: Time limit for a worker's first heartbeat, once others have one.
         hang_seconds: Time without a step, while all train, after which all workers are restarted;
@@ -108,6 +110,20 @@ class Exit:
         """Whether the script itself failed, instead of being killed from outside."""
         return not self.is_victim and -self.code not in _FROM_OUTSIDE
 
+    @property
+    def cause(self) -> str:
+        """What made the script fail, to be compared with an earlier failure; empty if unknown.
+
+        The message of an error can name a step, so its type and line count. Of kills, only those
+        for memory that the worker itself used are of the script.
+        """
+        if self.fault is not None and self.fault.place:
+            return f"{self.fault.place}: {self.fault.error.partition(':')[0]}"
+        if self.code > 0 and not self.detail:
+            return ""
+        own_memory = {OutOfMemory.COUNTED, OutOfMemory.LOGGED}
+        return describe_exit(self) if self.by_itself or self.out_of_memory in own_memory else ""
+
 
 @dataclass(frozen=True)
 class Attempt:
@@ -155,14 +171,16 @@ class EarlierAttempts:
     """What earlier attempts left to consider.
 
     Attributes:
-        restarts: Number of restarts used.
+        restarts: Number of restarts since the last checkpoint that was saved.
+        in_a_row: Number of restarts of which none trained for long.
         port_retries: How often in a row other ports were tried.
-        failure: How the previous attempt failed, if it made no step.
+        causes: Why the script failed since then; see `Exit.cause`.
     """
 
     restarts: int = 0
+    in_a_row: int = 0
     port_retries: int = 0
-    failure: str = ""
+    causes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -193,9 +211,9 @@ class Decision:
 def decide(attempt: Attempt, history: EarlierAttempts, limits: Limits) -> Decision:
     """Decides the next action for an attempt.
 
-    If a worker dies, all workers are restarted. There are two exceptions: a script that fails at
-    its first start before any heartbeat, and a script that fails by itself twice in the same way
-    without a step in between.
+    If a worker dies, all workers are restarted. There are three exceptions: a script that fails at
+    its first start before any heartbeat, a script that fails twice for the same cause without a new
+    checkpoint in between, and too many restarts without one.
     """
     culprit = _culprit(attempt.exits)
     if culprit is not None:
@@ -211,7 +229,7 @@ def decide(attempt: Attempt, history: EarlierAttempts, limits: Limits) -> Decisi
     silent = _silent(attempt, limits)
     if silent is not None:
         reason = f"Worker {silent} wrote no heartbeat within {limits.start_timeout:g} s"
-        return replace(_again(reason, "silent", attempt, history, limits), lost=silent)
+        return replace(_again(reason, "", attempt, history, limits), lost=silent)
     if limits.hang_seconds is not None and attempt.stands_for > limits.hang_seconds:
         return _after_hang(attempt, history, limits)
     return Decision(Next.WAIT, history=history)
@@ -249,18 +267,17 @@ def _silent(attempt: Attempt, limits: Limits) -> int | None:
 def _after_failure(
     culprit: Exit, attempt: Attempt, history: EarlierAttempts, limits: Limits
 ) -> Decision:
-    way = describe_exit(culprit)
     lost = _left_by(culprit, attempt)
     silent = "" if lost == culprit.index else f"Worker {lost} did not react, and then worker "
-    reason = f"{silent or 'Worker '}{culprit.index} {way}"
+    reason = f"{silent or 'Worker '}{culprit.index} {describe_exit(culprit)}"
     if culprit.port_taken and not attempt.stepped:
         decision = _after_port_clash(reason, history, limits)
     elif culprit.by_itself and not attempt.heard and attempt.fruitless and not history.restarts:
         decision = _give_up(reason, "It failed at once and is not restarted.")
-    elif culprit.by_itself and attempt.fruitless and way == history.failure:
-        decision = _give_up(reason, "It failed so twice in a row without a step.")
+    elif not attempt.saved and culprit.cause in history.causes:
+        decision = _give_up(reason, REPEATED)
     else:
-        decision = _again(reason, way, attempt, history, limits)
+        decision = _again(reason, culprit.cause, attempt, history, limits)
     is_outside = not culprit.by_itself and culprit.out_of_memory is None
     return replace(decision, culprit=culprit, lost=lost, is_outside=is_outside)
 
@@ -276,7 +293,7 @@ def _after_hang(attempt: Attempt, history: EarlierAttempts, limits: Limits) -> D
     index, why = attempt.suspect or (0, "")
     cause = f"worker {index} {why}" if why else "no worker reports a cause"
     reason = f"No worker made a step in {attempt.stands_for:.0f} s: {cause}"
-    return replace(_again(reason, "hang", attempt, history, limits), lost=index, hangs=True)
+    return replace(_again(reason, "", attempt, history, limits), lost=index, hangs=True)
 
 
 def _after_port_clash(reason: str, history: EarlierAttempts, limits: Limits) -> Decision:
@@ -290,13 +307,15 @@ def _after_port_clash(reason: str, history: EarlierAttempts, limits: Limits) -> 
 
 
 def _again(
-    reason: str, way: str, attempt: Attempt, history: EarlierAttempts, limits: Limits
+    reason: str, cause: str, attempt: Attempt, history: EarlierAttempts, limits: Limits
 ) -> Decision:
     healthy = attempt.saved and attempt.seconds >= HEALTHY_SECONDS
-    restarts = 0 if healthy else history.restarts
+    in_a_row = 0 if healthy else history.in_a_row
+    restarts = 0 if attempt.saved else history.restarts
+    causes = frozenset() if attempt.saved else history.causes
     if restarts >= limits.max_restarts:
         used = (
-            f"{all_are(limits.max_restarts, 'restart')} used."
+            f"{all_are(limits.max_restarts, 'restart')} used, without a new checkpoint."
             if limits.max_restarts
             else "No restarts are allowed."
         )
@@ -306,9 +325,13 @@ def _again(
         _ended(reason),
         # No pause after the first failure of a run that trained; repeated failures get one.
         pause_seconds=0.0
-        if attempt.stepped and not restarts
-        else pause_before(restarts + 1, limits.pause_seconds),
-        history=EarlierAttempts(restarts=restarts + 1, failure=way if attempt.fruitless else ""),
+        if attempt.stepped and not in_a_row
+        else pause_before(in_a_row + 1, limits.pause_seconds),
+        history=EarlierAttempts(
+            restarts=restarts + 1,
+            in_a_row=in_a_row + 1,
+            causes=causes | {cause} if cause else causes,
+        ),
     )
 
 

@@ -217,6 +217,7 @@ class Watch:
         self._heard: set[int] = set()
         self._opened: set[int] = set()
         self._stepped = False
+        self._saved = False
         self._memory = MemoryWatch()
         self._own_ids = {os.geteuid()}
         self._save: tuple[float | None, float] = self._saved_at(), 0.0
@@ -248,6 +249,7 @@ class Watch:
         self._stepped |= any(
             (status.last_step_at or 0) >= self._began for status in statuses.values()
         )
+        self._saved |= self._has_saved(statuses.values(), saved_at)
         for worker in self._workers:
             code = codes[worker.index]
             if code is not None and worker.index not in self._exits:
@@ -262,7 +264,7 @@ class Watch:
             opened=len(self._opened) == len(self._workers),
             stepped=self._stepped,
             step=max((s.step for s in statuses.values() if s.last_step_at), default=None),
-            saved=saved_at is not None and saved_at > self._began,
+            saved=self._saved,
             stands_for=self._stands_for(statuses.values(), saved_at),
             suspect=likely_straggler(list(statuses.values()), time.time()),
             silent=silent_worker(list(statuses.values()), time.time()),
@@ -326,6 +328,17 @@ class Watch:
         if saved_at != self._save[0]:
             self._save = saved_at, now
         return min(self._standstill.seconds(statuses, now), now - self._save[1])
+
+    def _has_saved(self, statuses: Collection[WorkerStatus], listed_at: float | None) -> bool:
+        """Whether the workers have saved a checkpoint since they were started.
+
+        Args:
+            statuses: Their heartbeats, which tell it if they have any: a prune, and a restore of
+                an older checkpoint, also change the state file.
+            listed_at: When that was changed.
+        """
+        times = [s.saves.saved_at for s in statuses if s.saves is not None]
+        return any(at is not None and at > self._began for at in times or [listed_at])
 
     def _saved_at(self) -> float | None:
         """Returns when a checkpoint was last committed, by the time of the state file."""

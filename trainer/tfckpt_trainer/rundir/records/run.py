@@ -222,7 +222,7 @@ class SupervisorStatus(Document, frozen=True, kw_only=True):
 
     Attributes:
         attempt: Number of starts of the workers so far, not counting the first.
-        restarts: Number of used restarts, of `max_restarts`. A long healthy period resets it.
+        restarts: Number of used restarts, of `max_restarts`. A new checkpoint resets it.
         reason: Why the run is restarting, stopped or failed.
         next_start_at: While restarting, the time at which the workers start again.
         namespace: Boot and PID namespace of `pid`; empty if unknown.

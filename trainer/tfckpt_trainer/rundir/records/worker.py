@@ -78,7 +78,7 @@ class SaveStatus(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         failed: Number of the newest saves that failed or were refused; 0 after a success.
         problem: Why the newest one failed; empty after a success.
-        saved_at: Time of the last successful save; None before the first.
+        saved_at: Time of the last save that made a checkpoint; None before the first.
         saved_step: Step of the newest checkpoint, saved or restored; None if there is none.
         save_seconds: Duration of the steps during the last successful save.
         unsaved_steps: Steps since the newest checkpoint.

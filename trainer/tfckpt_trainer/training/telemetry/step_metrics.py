@@ -64,10 +64,17 @@ class SaveTally:
         """Records that a save begins: its checkpoint holds all steps so far."""
         self._began_at = self._trained_seconds
 
-    def saved(self, step: int) -> None:
-        """Records that the save which began last succeeded."""
+    def saved(self, step: int, *, is_new: bool = True) -> None:
+        """Records that the save which began last succeeded.
+
+        Args:
+            step: Its step.
+            is_new: Whether it made a checkpoint; none of an earlier save was there.
+        """
         self._failed, self._problem = 0, ""
-        self.saved_at = self.unsaved_since = time.time()
+        self.unsaved_since = time.time()
+        if is_new:
+            self.saved_at = self.unsaved_since
         self._saved_step, self._saved_seconds = step, self._began_at
         self._save_seconds = self._trained_seconds - self._began_at
 

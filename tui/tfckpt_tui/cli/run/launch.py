@@ -60,7 +60,7 @@ RestartsOption = click.option(
     type=click.IntRange(min=0),
     default=3,
     show_default=True,
-    help="How often all workers are restarted after one died.",
+    help="Restarts of all workers without a new checkpoint in between.",
 )
 
 

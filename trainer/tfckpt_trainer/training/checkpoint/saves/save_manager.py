@@ -305,7 +305,7 @@ class SaveManager:
             message = f"Save ({record.trigger}): {outcome.problem}"
             telemetry.note(kind, message, command, step=record.step)
         else:
-            telemetry.metrics.saves.saved(record.step)
+            telemetry.metrics.saves.saved(record.step, is_new=not outcome.already_saved)
         if outcome.name is None or outcome.already_saved:
             telemetry.save_overhead.discard()
             return
