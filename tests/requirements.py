@@ -187,6 +187,7 @@ NEEDS = {
     "sshd": _program("openssh-server", "sshd"),
     "sshfs": _program("sshfs", "sshfs"),
     "tmux": _program("tmux", "tmux"),
+    "zsh": _program("zsh", "zsh"),
     # Modules of Python.
     "kubernetes-validate": _module("kubernetes_validate", "test"),
     "matplotlib": _module("matplotlib", "docs"),

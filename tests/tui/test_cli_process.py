@@ -15,6 +15,7 @@ import click
 import pytest
 from answering_trainer import AnsweringTrainer, done
 from rundir_factory import RunFactory, two_branches, without_heartbeats
+from terminal import Terminal
 
 from command_running import BINARY, Tool, complete_in_bash, run_binary
 from requirements import needs
@@ -374,6 +375,24 @@ def test_completion_scripts(tool: Tool, shell: str, mark: str) -> None:
 )
 def test_bash_completes_with_the_script(typed: str, offered: set[str]) -> None:
     assert set(complete_in_bash(typed.split())) == offered
+
+
+@needs("zsh")
+def test_zsh_completes_with_the_script(tmp_path: Path) -> None:
+    for name in ("run-of-mine", "other"):
+        (tmp_path / name).mkdir()
+    load = f"autoload -Uz compinit; compinit -u -D; eval \"$({BINARY} completion zsh)\"; PS1='> '\n"
+    (tmp_path / ".zshrc").write_text(load)
+    place = {"ZDOTDIR": str(tmp_path), "PATH": f"{Path(BINARY).parent}:{os.environ['PATH']}"}
+    with Terminal(["sh", "-c", f"cd {tmp_path}; exec zsh -i"], environment=place) as terminal:
+        terminal.wait_for("> ")
+        for typed, shown in (
+            ("tfckpt-tui veri", "tfckpt-tui verify "),
+            ("ru", "tfckpt-tui verify run-of-mine"),
+            (" --fi", "verify run-of-mine.* --finite"),
+        ):
+            terminal.press(*typed, "tab")
+            terminal.wait_for(shown)
 
 
 def test_completion_knows_the_commands() -> None:
