@@ -25,9 +25,9 @@ from tfckpt_trainer.rundir.heartbeats.health import (
 )
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
-from tfckpt_trainer.rundir.records.run import SupervisorState
+from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState
 from tfckpt_trainer.rundir.run_info import update_run_info
-from tfckpt_trainer.rundir.storage.documents import copy_of
+from tfckpt_trainer.rundir.storage.documents import copy_of, load, store
 from waiting import LEAST_SECONDS, MOST_SECONDS, wait_until
 
 pytestmark = pytest.mark.e2e
@@ -114,6 +114,23 @@ def test_a_worker_killed_from_outside_is_started_again_beside_its_peer(run: Run)
     assert {w.pid for w in status.workers}.isdisjoint(w.pid for w in first)
     assert not any(lives(worker.pid) for worker in first)
     assert "Worker 0 was killed by SIGKILL" in run.event_log(EventKind.WORKER_LOST)[0].message
+
+
+def test_workers_are_restarted_after_the_run_directory_was_moved_away(run: Run) -> None:
+    run.directory.create()
+    update_run_info(run.directory)
+    run.supervise(run.options("step", "ready", "a0:sleep=60"))
+    run.wait_until_ready()
+    worker, _ = run.wait_for(SupervisorState.RUNNING).workers
+    info = load(run.directory.run_file, RunInfo)
+    run.root.rename(run.root.with_name("moved"))
+    # As the chief does, whose next save finds no directory.
+    run.directory.create()
+    store(run.directory.run_file, info)
+    os.kill(worker.pid, signal.SIGKILL)
+    status = run.wait_for(SupervisorState.FINISHED)
+    assert status.restarts == 1
+    assert run.event_log(EventKind.RESTART)
 
 
 def test_nothing_that_lies_in_the_run_directory_prevents_a_restart(run: Run) -> None:

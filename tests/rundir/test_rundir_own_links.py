@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -222,7 +223,7 @@ def test_nothing_is_changed_in_another_directory_than_the_one_to_stay_in(
     other = root / "other"
     other.mkdir()
     (other / "file").write_text("of others")
-    with stay_in(root / "a"):
+    with stay_in(root / "a", lambda _: ""):
         (root / "a").rename(root / "moved")
         (root / "a").symlink_to(other) if by_link else other.rename(root / "a")
         before = sorted(root.rglob("*"))
@@ -238,7 +239,7 @@ def test_a_new_directory_in_place_of_one_to_stay_in_is_used_if_it_is_empty(tmp_p
     place = tmp_path / "run"
     place.mkdir()
     opened = len(os.listdir("/proc/self/fd"))
-    with stay_in(place), stay_in(place):
+    with stay_in(place, lambda _: ""), stay_in(place, lambda _: ""):
         place.rmdir()
         with pytest.raises(FileNotFoundError):
             write_atomic(place / "file", b"new")
@@ -250,3 +251,43 @@ def test_a_new_directory_in_place_of_one_to_stay_in_is_used_if_it_is_empty(tmp_p
         delete_file(place / "file")
     assert len(os.listdir("/proc/self/fd")) == opened
     assert list(place.iterdir()) == [place / "sub"]
+
+
+def test_a_new_directory_is_used_if_another_process_of_the_run_made_it(tmp_path: Path) -> None:
+    place, name = tmp_path / "run", "run.json"
+
+    def content(directory: int) -> str:
+        with suppress(FileNotFoundError):
+            file = os.open(name, os.O_RDONLY, dir_fd=directory)
+            text = os.read(file, 100).decode()
+            os.close(file)
+            return text
+        return ""
+
+    def make(root: Path, text: str) -> None:
+        root.mkdir()
+        (root / name).write_text(text)
+
+    place.mkdir()
+    with stay_in(place, content):
+        # It is written later, as at the first start of a run.
+        write_atomic(place / name, b"one")
+        write_atomic(place / "file", b"new")
+        place.rename(tmp_path / "moved")
+        make(tmp_path / "other", "two")
+        (tmp_path / "other").rename(place)
+        with pytest.raises(OtherDirectoryError):
+            write_atomic(place / "file", b"new")
+        shutil.rmtree(place)
+        place.symlink_to(tmp_path / "moved")
+        write_atomic(place / "file", b"the same, whatever leads to it")
+        place.unlink()
+        # A copy of the run is not this run.
+        shutil.copytree(tmp_path / "moved", tmp_path / "copy")
+        place.symlink_to(tmp_path / "copy")
+        with pytest.raises(OtherDirectoryError):
+            write_atomic(place / "file", b"new")
+        place.unlink()
+        make(place, "one")
+        write_atomic(place / "file", b"new")
+    assert sorted(path.name for path in place.iterdir()) == ["file", name]

@@ -27,7 +27,7 @@ from requirements import needs
 from tfckpt_trainer.bundle.state_file import StateFile, write_state_file
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.retention.prune import settle_interrupted_prunes
-from tfckpt_trainer.errors import NotWritableError, RefusedError, describe_error
+from tfckpt_trainer.errors import ExitCode, NotWritableError, RefusedError, describe_error
 from tfckpt_trainer.launch.preflight import check_directory
 from tfckpt_trainer.launch.processes.lock import is_lock_held, take_lock
 from tfckpt_trainer.machine.permissions import access_advice
@@ -559,6 +559,56 @@ def test_a_link_of_a_stranger_keeps_no_checkpoint(plain, tool, place):
         assert tool("prune", plain.root, "ckpt-60", "--yes").code == 0
 
 
+def start_of_a_save(index: Path) -> None:
+    part = index.with_name(f"{index.stem}_temp") / "part-00000-of-00001.index"
+    part.parent.mkdir()
+    shutil.copy(index, part)
+
+
+def link_to_elsewhere(index: Path) -> None:
+    index.with_name(f"{index.stem}.data-00001-of-00002").symlink_to("/etc/passwd")
+
+
+def data_of_another_count(index: Path) -> None:
+    index.with_name(f"{index.stem}.data-00001-of-00002").write_bytes(b"mine")
+
+
+@needs("root")
+@pytest.mark.parametrize("add", [start_of_a_save, link_to_elsewhere, data_of_another_count])
+def test_what_a_stranger_puts_beside_a_checkpoint_changes_it_in_nothing(plain, tool, add):
+    def seen() -> list[tuple[str, str]]:
+        with acting_as(ALICE):
+            rows = tool("ls", plain.root, "--json").json["checkpoints"]
+        return [(row["name"], row["state"]) for row in rows]
+
+    before, files = seen(), set(plain.root.iterdir())
+    with acting_as(BOB, 0o022):
+        for index in plain.root.glob("*.index"):
+            add(index)
+    added = set(plain.root.iterdir()) - files
+    assert seen() == before
+    left_by_rules(plain, tool)
+    # What is left of the others are files of Bob, who may go on with a save.
+    indexes = {path.stem for path in plain.root.glob("*.index")}
+    assert indexes == {"ckpt-60", "ckpt-80"}
+    with acting_as(ALICE):
+        assert tool("undo", plain.root).code == 0
+    assert seen() == before
+    assert added < set(plain.root.iterdir())
+
+
+@needs("root")
+def test_no_checkpoint_of_a_stranger_is_restored(plain, tool):
+    with acting_as(BOB, 0o022):
+        for path in plain.root.glob("ckpt-20.*"):
+            shutil.copy2(path, plain.root / path.name.replace("ckpt-20", "mine-7"))
+    for words in ([], ["--set", "learning_rate=1"]):
+        with acting_as(ALICE):
+            said = tool("restore", plain.root, "--name", "mine-7", "--next-start", *words)
+        assert said.code == ExitCode.REFUSED
+        assert f"mine-7 belongs to user {BOB}" in said.words
+
+
 @needs("root")
 @pytest.mark.parametrize("make", [closed_file, os.mkfifo, Path.mkdir])
 def test_metrics_that_cannot_be_read_are_not_called_missing(shared, tool, make):
@@ -613,7 +663,7 @@ def test_who_cannot_move_the_directory_of_a_stranger_is_told_who_can(shared):
     run = RunDirectory(shared)
     with acting_as(BOB, 0o000):
         run.control.mkdir()
-    words = r"use another directory, or have root move it away: `mv "
+    words = r"use another directory, or have root.* move it away: `mv "
     with acting_as(ALICE), pytest.raises(RefusedError, match=words):
         run.refuse_strangers()
     with pytest.raises(RefusedError, match=r"If it is not, move it away: `mv "):

@@ -1,27 +1,47 @@
-"""Changes the description of a run."""
+"""Changes the description of a run, and tells a run from others by it."""
 
 from __future__ import annotations
 
 import os
 import time
 import uuid
-from contextlib import suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import Any
 
 import msgspec
 
-from tfckpt_trainer.errors import DamagedFileError, NotTrustedError, describe_error
+from tfckpt_trainer.errors import DamagedFileError, NotTrustedError, TfckptError, describe_error
 from tfckpt_trainer.rundir.event_log import note_event
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import EVENTS, RunInfo
 from tfckpt_trainer.rundir.storage.documents import (
+    decode,
     load,
     load_if_exists,
     runs_training,
     store,
 )
-from tfckpt_trainer.rundir.storage.files import move_aside
+from tfckpt_trainer.rundir.storage.files import RECORD_LIMIT, move_aside
+from tfckpt_trainer.rundir.storage.parent_directory import stay_in
+
+
+def staying_in(run: RunDirectory) -> AbstractContextManager[None]:
+    """Has this process use the directory of a run, and no other one at its path; see `stay_in`."""
+    name = run.run_file.relative_to(run.control)
+    return stay_in(run.root, lambda directory: _id_in(directory, run.control.name, str(name)))
+
+
+def _id_in(directory: int, control: str, name: str) -> str:
+    """Returns the ID of the run in an open directory; empty if none can be read."""
+    with suppress(OSError, TfckptError), ExitStack() as opened:
+        below = os.open(control, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+        opened.callback(os.close, below)
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=below)
+        opened.callback(os.close, file)
+        text = os.read(file, RECORD_LIMIT)
+        return decode(text, RunInfo, name).id
+    return ""
 
 
 def update_run_info(run: RunDirectory, run_id: str = "", **fields: Any) -> RunInfo:

@@ -17,7 +17,7 @@ import msgspec
 from tfckpt_trainer.bundle.links import Link, stat_inside
 from tfckpt_trainer.catalog.directory.listing import DirectoryListing, FileFact, is_doubtful
 from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY, look_into_temporary
-from tfckpt_trainer.rundir.paths import is_checkpoint_name
+from tfckpt_trainer.rundir.paths import RunDirectory, is_checkpoint_name
 from tfckpt_trainer.rundir.storage.identity import Identity, identity_in
 from tfckpt_trainer.rundir.storage.trees import walk
 
@@ -238,6 +238,7 @@ class FileScanner:
         # A `.meta` alone is no checkpoint.
         self._graphs: dict[str, CheckpointFiles] = {}
         self._beside: dict[str, list[str]] | None = None
+        self._owners: AbstractSet[int] | None = None
 
     def scan(self) -> dict[str, CheckpointFiles]:
         """Scans, and returns the files of every checkpoint by its name.
@@ -264,7 +265,9 @@ class FileScanner:
         watched_facts = [self.files[name].facts for name in watched if name in self.files]
         names = [fact.name for facts in watched_facts for fact in facts]
         self._beside = None
-        found, gone = _by_checkpoint(self._listing.refresh(names, missing_ok=missing_ok))
+        self._owners = RunDirectory(self._directory).owners()
+        asked = self._listing.refresh(names, missing_ok=missing_ok)
+        found, gone = _by_checkpoint(asked, self._counts)
         for directory in self._listing.directories:
             # A save in it does not always change the directory's own time.
             gone.setdefault(owner_of(directory), [])
@@ -377,7 +380,7 @@ class FileScanner:
         found = []
         for place in {*links, *gone}:
             fact = self._listing.links.get(f"{name}{_end(place)}") if place >= 0 else None
-            if fact is not None:
+            if fact is not None and self._counts_named(name, fact.link.name):
                 found.append(fact.link)
                 if fact.file is not None:
                     chunks[_PLACE.pack(place)] = _packed(place, fact.file)
@@ -385,22 +388,38 @@ class FileScanner:
             name, b"".join(sorted(chunks.values())), *self._temporary(name), tuple(sorted(found))
         )
 
+    def _counts(self, name: str, owner: int) -> bool:
+        """Whether a file counts that belongs to `name`: no stranger put it beside its index."""
+        if self._owners is None or owner in self._owners:
+            return True
+        with suppress(OSError):
+            return os.lstat(self._directory / f"{name}{_INDEX}").st_uid not in self._owners
+        return True
+
+    def _counts_named(self, name: str, entry: str) -> bool:
+        if self._owners is None:
+            return True
+        with suppress(OSError):
+            return self._counts(name, os.lstat(self._directory / entry).st_uid)
+        return True
+
     def _temporary(self, name: str) -> tuple[float | None, float | None, str]:
         directory = f"{name}{TEMPORARY}"
-        if directory not in self._listing.directories:
+        if directory not in self._listing.directories or not self._counts_named(name, directory):
             return None, None, ""
         return look_into_temporary(os.path.join(self._directory, directory))
 
 
 def _by_checkpoint(
     asked: Iterable[tuple[tuple[str, int], os.stat_result | None]],
+    counts: Callable[[str, int], bool],
 ) -> tuple[dict[str, bytes], dict[str, list[int]]]:
     """Returns the packed facts of regular files, and the places of others, by checkpoint."""
     found: dict[str, bytes] = {}
     gone: dict[str, list[int]] = {}
     user = os.geteuid()
     for (name, place), seen in asked:
-        if seen is None or place < 0:
+        if seen is None or place < 0 or not counts(name, seen.st_uid):
             gone.setdefault(name, []).append(place)
         else:
             at, doubtful, shared = seen.st_mtime_ns, is_doubtful(seen, user), seen.st_nlink > 1

@@ -243,6 +243,12 @@ def plan_restore(
     if not target.restorable:
         reason = f"{target.name} is {target.state.value} and cannot be restored"
         raise RefusedError(f"{reason}: {target.problem}" if target.problem else f"{reason}.")
+    if target.stranger:
+        raise RefusedError(
+            f"{target.name} belongs to {target.stranger}, who added it to a directory with the "
+            "sticky bit: the next start would pass over it. To restore it, copy its files under "
+            "another name."
+        )
     if target.step is None:
         raise RefusedError(
             f"{target.name} cannot be restored: it has neither a record nor a step in its name. "

@@ -22,8 +22,8 @@ from tfckpt_trainer.launch.supervision.starters import CannotStartError, Placeme
 from tfckpt_trainer.launch.supervision.supervisor import Supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorState
+from tfckpt_trainer.rundir.run_info import staying_in
 from tfckpt_trainer.rundir.storage.documents import decode, load, replace_newer_documents
-from tfckpt_trainer.rundir.storage.parent_directory import stay_in
 
 
 class LocalStarter:
@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise LaunchError(f"{run.root} already has a supervisor.")
         options = load(run.launch_file, LaunchOptions) if given.lock is None else _given_options()
         replace_newer_documents()
-        with stay_in(run.root), sending_alerts(run, lock) as on_event:
+        with staying_in(run), sending_alerts(run, lock) as on_event:
             state = Supervisor(run, options, LocalStarter(run, options), on_event).run()
     except (TfckptError, OSError) as error:
         sys.stderr.write(f"{describe_error(error)}\n")

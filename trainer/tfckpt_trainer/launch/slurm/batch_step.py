@@ -62,12 +62,12 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SUPERVISOR, EventEntry, EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState
+from tfckpt_trainer.rundir.run_info import staying_in
 from tfckpt_trainer.rundir.storage.documents import (
     load,
     replace_newer_documents,
     store,
 )
-from tfckpt_trainer.rundir.storage.parent_directory import stay_in
 
 ANSWER_SECONDS = 30.0
 """How long to ask Slurm why it ends the workers, if it does not answer."""
@@ -326,7 +326,7 @@ def main(arguments: Sequence[str]) -> int:
         with open_run_log(run, run.supervisor_log, 0, options.command) as log:
             # Errors of `srun` stay in the log of the job.
             os.dup2(log.fileno(), 1)
-        with stay_in(run.root), sending_alerts(run, lock) as on_event:
+        with staying_in(run), sending_alerts(run, lock) as on_event:
             state = _end_stopped_run(run, options)
             state = state or BatchStep(run, options, os.environ, on_event).run()
     except (TfckptError, OSError) as error:

@@ -12,8 +12,9 @@ import re
 import struct
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -32,8 +33,8 @@ _CONTROL = re.compile(rf"(?:^|/){re.escape(CONTROL)}/")
 _without_links: list[str] = []
 """Directories on whose way, and below which, no link is followed: their paths with a slash."""
 
-_held: dict[str, int] = {}
-"""Directories in which this process stays, opened: by their paths."""
+_held: dict[str, _Held] = {}
+"""Directories in which this process stays, by their paths."""
 
 _adopting = threading.Lock()
 
@@ -72,15 +73,52 @@ class OtherDirectoryError(FileNotFoundError):
         super().__init__(errno.ENOENT, what, path)
 
 
+@dataclass
+class _Held:
+    """A directory in which this process stays.
+
+    Attributes:
+        descriptor: It is open for as long: some network disks number a directory anew that nobody
+            uses.
+        identify: See `stay_in`.
+        content: What that returned.
+    """
+
+    descriptor: int
+    identify: Callable[[int], str]
+    content: str = ""
+
+    def take(self, root: str, here: int) -> None:
+        """Takes what is at its path now, if that is this directory, or made in place of it.
+
+        Raises:
+            OtherDirectoryError: It is another one.
+        """
+        if not _is_same(here, self.descriptor):
+            if not _is_empty(here) and not self._is_made_anew(root, here):
+                raise OtherDirectoryError(root)
+            os.close(self.descriptor)
+            self.descriptor = os.dup(here)
+        self.content = self.content or self.identify(here)
+
+    def _is_made_anew(self, root: str, here: int) -> bool:
+        # Another process of the run made it. A link can lead to a copy of the run.
+        has_links = os.path.realpath(root) != root
+        return bool(self.content) and not has_links and self.identify(here) == self.content
+
+
 @contextmanager
-def stay_in(directory: Path) -> Iterator[None]:
+def stay_in(directory: Path, identify: Callable[[int], str]) -> Iterator[None]:
     """Has this process use the files of a directory, and those of no other one at its path.
 
     Whoever may write to the directory above can put another one there, or a link to one. After the
-    directory was moved or deleted, a new one is used if it is empty at first.
+    directory was moved or deleted, a new one is used if it is empty at first, or if it is the same
+    by its content.
 
     Args:
-        directory: Its absolute path.
+        directory: Its absolute path, without links.
+        identify: Returns what tells the content of an open directory from that of others; empty if
+            nothing does yet.
 
     Raises:
         OSError: There is no such directory.
@@ -89,12 +127,11 @@ def stay_in(directory: Path) -> Iterator[None]:
     if path in _held:
         yield
         return
-    # Open for as long: some network disks number a directory anew that nobody uses.
-    _held[path] = os.open(path, _DIRECTORY)
+    _held[path] = _Held(os.open(path, _DIRECTORY), identify)
     try:
         yield
     finally:
-        os.close(_held.pop(path))
+        os.close(_held.pop(path).descriptor)
 
 
 @contextmanager
@@ -186,11 +223,7 @@ def _open_held(root: str) -> int:
     here = os.open(root, _DIRECTORY)
     try:
         with _adopting:
-            if not _is_same(here, _held[root]):
-                if not _is_empty(here):
-                    raise OtherDirectoryError(root)
-                os.close(_held[root])
-                _held[root] = os.dup(here)
+            _held[root].take(root, here)
     except BaseException:
         os.close(here)
         raise

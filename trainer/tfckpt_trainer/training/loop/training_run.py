@@ -30,9 +30,9 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.hyperparameter import Bounds
 from tfckpt_trainer.rundir.records.run import SAVES_AT_END
 from tfckpt_trainer.rundir.records.worker import Ending, Phase
+from tfckpt_trainer.rundir.run_info import staying_in
 from tfckpt_trainer.rundir.storage.documents import replace_newer_documents
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
-from tfckpt_trainer.rundir.storage.parent_directory import stay_in
 from tfckpt_trainer.scripts.exit_statuses import choose_statuses
 from tfckpt_trainer.scripts.script_objects import objects_with
 from tfckpt_trainer.training.check.session import check_order
@@ -532,7 +532,7 @@ class TrainingRun:
         restore_handler = on_interrupt(self._on_interrupt)
         self._resources.callback(restore_handler)
         try:
-            self._resources.enter_context(stay_in(self._run.root))
+            self._resources.enter_context(staying_in(self._run))
             self._start(total_steps)
         except BaseException as error:
             # The next ctrl+c is not meant for a run that does not train.

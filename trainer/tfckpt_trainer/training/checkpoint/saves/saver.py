@@ -205,13 +205,17 @@ class Saver:
         if self._run.run_file.exists():
             self._require_same_run()
             return
+        has_checkpoints = any(self._run.root.glob("*.index"))
         self._run.create()
         if self._info is not None:
             store(self._run.run_file, self._info)
+            gone = self._run.control if has_checkpoints else self._run.root
+            lost = "records of checkpoints" if has_checkpoints else "checkpoints"
             self._event_log.note(
                 EventKind.NOTE,
-                f"{self._run.root} was moved or deleted while the run trained. It was created "
-                "anew: checkpoints saved before are not in it.",
+                f"{gone} was moved or deleted while the run trained. It was created anew: {lost} "
+                "saved before are not in it, nor are the configuration and its guards, which the "
+                "next start will not have.",
             )
 
     def _require_same_run(self) -> None:
