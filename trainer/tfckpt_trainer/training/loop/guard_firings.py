@@ -182,9 +182,9 @@ class GuardFirings:
         here = BranchStep(position.branch, position.step)
         for name in lineage_at(tuple(checkpoints.values()), here).names:
             checkpoint = checkpoints[name]
-            if not checkpoint.restorable or checkpoint.stranger:
+            if checkpoint.stranger:
                 continue
-            if "loss" in checkpoint.not_finite:
+            if not checkpoint.restorable or "loss" in checkpoint.not_finite:
                 continue
             if checkpoint.step is None or checkpoint.step >= before:
                 continue
