@@ -119,3 +119,21 @@ def test_every_test_that_the_security_page_names_exists():
     tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     assert named - set(re.findall(r"^(?:async )?def (test_\w+)", tests, re.MULTILINE)) == set()
     assert named
+
+
+def test_the_messages_in_troubleshooting_are_those_of_the_product():
+    page = (DOCS / "how-to" / "troubleshooting.md").read_text()
+    rows = re.findall(r"(?m)^\| (.+?) \|", page)
+    quoted = [text for row in rows for text in re.findall(r"`([^`]+)`", row) if " " in text]
+    assert len(quoted) > 12
+    files = [*ROOT.glob("trainer/**/*.py"), *ROOT.glob("tui/**/*.py")]
+    sources = "\n".join(path.read_text() for path in files)
+    # A message is often in pieces, one on each line.
+    joined = re.sub(r'"\s*\n\s*f?"', "", sources)
+    for text in quoted:
+        for piece in text.split(" … "):
+            assert re.sub(r"\.$", "", piece) in joined or piece in IN_TABLES, piece
+
+
+IN_TABLES = {"exact  unknown", "not possible", "cannot be read: Permission denied"}
+"""What is put together from a label and a value, or said by the system."""

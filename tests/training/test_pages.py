@@ -19,6 +19,7 @@ pytestmark = pytest.mark.tensorflow
 
 PAGES = {
     "README": ROOT / "README.md",
+    "where-to-start": DOCS / "get-started" / "where-to-start.md",
     **{
         name: DOCS / "how-to" / f"{name}.md"
         for name in (
