@@ -291,3 +291,23 @@ def test_a_new_directory_is_used_if_another_process_of_the_run_made_it(tmp_path:
         make(place, "one")
         write_atomic(place / "file", b"new")
     assert sorted(path.name for path in place.iterdir()) == ["file", name]
+
+
+@needs("root")
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_no_directory_of_another_user_is_taken_for_one_made_anew(
+    tmp_path: Path, is_empty: bool
+) -> None:
+    place = tmp_path / "run"
+    place.mkdir()
+    with stay_in(place, lambda _: "the same"):
+        write_atomic(place / "file", b"new")
+        place.rename(tmp_path / "moved")
+        place.mkdir()
+        if not is_empty:
+            (place / "file").write_text("of Bob")
+        os.chown(place, BOB, -1)
+        with pytest.raises(OtherDirectoryError):
+            write_atomic(place / "file", b"new")
+        os.chown(place, 0, -1)
+        write_atomic(place / "file", b"new")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import threading
 from unittest import mock
 
@@ -303,6 +304,28 @@ def test_nothing_acts_after_a_guard_that_needs_a_person(tmp_path):
     assert len(script.events(EventKind.GUARD)) == 1
     told = [e.message for e in script.events(EventKind.NOTE) if e.message.startswith("Guard")]
     assert told == ["Guard not_finite: loss is NaN. Nothing was done: the run waits for a person."]
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_a_guard_whose_save_is_refused_does_nothing_more_and_pauses(small_disk, background):
+    from tfckpt_trainer.training import SaveOptions
+
+    filler = small_disk / "filler"
+    filler.write_bytes(bytes(24 << 20))
+
+    def make_room(queue):
+        filler.unlink()
+        end(queue)
+
+    guards = ["above loss 500: save, set rate 0.25, stop"]
+    saving = SaveOptions(background=background)
+    script = Script(small_disk / "run", guards=guards, spikes=[12], saving=saving)
+    script.train(on_pause=make_room)
+    assert re.match(r"Guard above loss 500: save: .* have to stay free", script.pause_reason)
+    assert float(script.model.rate.numpy()) == 0.5
+    # A person ended it, once there was room.
+    assert [e.by for e in script.events(EventKind.STOP)] == ["test"]
+    assert script.events(EventKind.SAVE)[-1].checkpoint == f"ckpt-{script.run.step}"
 
 
 def test_a_guard_that_fires_on_several_workers_acts_once(tmp_path):

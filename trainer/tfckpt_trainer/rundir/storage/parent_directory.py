@@ -95,7 +95,7 @@ class _Held:
             OtherDirectoryError: It is another one.
         """
         if not _is_same(here, self.descriptor):
-            if not _is_empty(here) and not self._is_made_anew(root, here):
+            if not _is_own(here) or not (_is_empty(here) or self._is_made_anew(root, here)):
                 raise OtherDirectoryError(root)
             os.close(self.descriptor)
             self.descriptor = os.dup(here)
@@ -112,8 +112,8 @@ def stay_in(directory: Path, identify: Callable[[int], str]) -> Iterator[None]:
     """Has this process use the files of a directory, and those of no other one at its path.
 
     Whoever may write to the directory above can put another one there, or a link to one. After the
-    directory was moved or deleted, a new one is used if it is empty at first, or if it is the same
-    by its content.
+    directory was moved or deleted, a new one of this user is used if it is empty at first, or if it
+    is the same by its content.
 
     Args:
         directory: Its absolute path, without links.
@@ -234,6 +234,11 @@ def _is_same(one: int, other: int) -> bool:
     """Whether two open directories are one; a disk that is mounted again has another number."""
     seen, known = os.fstat(one), os.fstat(other)
     return (seen.st_ino, seen.st_uid) == (known.st_ino, known.st_uid)
+
+
+def _is_own(directory: int) -> bool:
+    """Whether this user made a directory, and so could its processes."""
+    return os.fstat(directory).st_uid == os.geteuid()
 
 
 def _is_empty(directory: int) -> bool:

@@ -66,6 +66,7 @@ class LoopState:
             step.
         waiting_stop: A command to stop whose save waits for room on the disk.
         ending: Why a command ended the run; None while none did.
+        answered: The ID of the command that was answered last, and its answer.
     """
 
     paused: bool = False
@@ -73,6 +74,7 @@ class LoopState:
     paused_before: str = ""
     waiting_stop: Command | None = None
     ending: Ending | None = None
+    answered: tuple[str, CommandAnswer] | None = None
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,7 @@ class Trainer:
 
     def answer(self, command: Command, answer: CommandAnswer) -> None:
         """Answers a command."""
+        self.loop.answered = command.id, answer
         self.telemetry.event_log.advance_command(
             command, answer.state, answer.message, result=answer.result, advice=answer.advice
         )

@@ -101,7 +101,7 @@ class GuardFirings:
         )
         why = plan.paused_because
         for command in plan.commands:
-            answer = carry_out(command)
+            answer = carry_out(command) or self._answer_when_saved(command)
             if answer is not None and answer.state in {CommandState.REFUSED, CommandState.FAILED}:
                 why = f"{command.kind.value}: {answer.message}"
                 carry_out(_command(PauseArguments(), name, worker))
@@ -109,6 +109,12 @@ class GuardFirings:
         if trainer.loop.paused:
             trainer.loop.pause_reason = f"{name}: {why or firing.evidence.what}"
         return bool(why)
+
+    def _answer_when_saved(self, command: Command) -> CommandAnswer | None:
+        """Waits for a save in the background: what follows may need it, such as a stop."""
+        self._trainer.saves.finish_all()
+        answered = self._trainer.loop.answered
+        return answered[1] if answered is not None and answered[0] == command.id else None
 
     def _tell_of_nothing_done(self, proposal: Proposal, worker: int, why: str) -> None:
         """Notes a firing about steps that are trained again, or never, or after a pause."""

@@ -213,9 +213,9 @@ class Saver:
             lost = "records of checkpoints" if has_checkpoints else "checkpoints"
             self._event_log.note(
                 EventKind.NOTE,
-                f"{gone} was moved or deleted while the run trained. It was created anew: {lost} "
-                "saved before are not in it, nor are the configuration and its guards, which the "
-                "next start will not have.",
+                f"{gone} was moved or deleted while the run trained. Training goes on in a new "
+                f"one: {lost} saved before are not in it, nor are the configuration and its "
+                "guards, which the next start will not have.",
             )
 
     def _require_same_run(self) -> None:
