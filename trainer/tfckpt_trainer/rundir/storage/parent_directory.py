@@ -14,7 +14,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -73,20 +72,18 @@ class OtherDirectoryError(FileNotFoundError):
         super().__init__(errno.ENOENT, what, path)
 
 
-@dataclass
 class _Held:
     """A directory in which this process stays.
 
     Attributes:
         descriptor: It is open for as long: some network disks number a directory anew that nobody
             uses.
-        identify: See `stay_in`.
-        content: What that returned.
     """
 
-    descriptor: int
-    identify: Callable[[int], str]
-    content: str = ""
+    def __init__(self, path: str, identify: Callable[[int], str]) -> None:
+        self.descriptor = os.open(path, _DIRECTORY)
+        self._identify = identify
+        self._content = ""
 
     def take(self, root: str, here: int) -> None:
         """Takes what is at its path now, if that is this directory, or made in place of it.
@@ -99,12 +96,12 @@ class _Held:
                 raise OtherDirectoryError(root)
             os.close(self.descriptor)
             self.descriptor = os.dup(here)
-        self.content = self.content or self.identify(here)
+        self._content = self._content or self._identify(here)
 
     def _is_made_anew(self, root: str, here: int) -> bool:
         # Another process of the run made it. A link can lead to a copy of the run.
         has_links = os.path.realpath(root) != root
-        return bool(self.content) and not has_links and self.identify(here) == self.content
+        return bool(self._content) and not has_links and self._identify(here) == self._content
 
 
 @contextmanager
@@ -127,7 +124,7 @@ def stay_in(directory: Path, identify: Callable[[int], str]) -> Iterator[None]:
     if path in _held:
         yield
         return
-    _held[path] = _Held(os.open(path, _DIRECTORY), identify)
+    _held[path] = _Held(path, identify)
     try:
         yield
     finally:
