@@ -6,6 +6,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from waiting import LEAST_SECONDS, wait_until
+
 
 def next_tick(directory: Path) -> None:
     """Returns once what changes on a disk gets a later time than what has changed so far.
@@ -19,8 +21,12 @@ def next_tick(directory: Path) -> None:
     descriptor, path = tempfile.mkstemp(dir=directory)
     try:
         before = os.fstat(descriptor).st_mtime_ns
-        while os.fstat(descriptor).st_mtime_ns == before:
+
+        def is_later() -> bool:
             os.utime(descriptor)
+            return os.fstat(descriptor).st_mtime_ns > before
+
+        wait_until(is_later, LEAST_SECONDS, "a later time of a file")
     finally:
         os.close(descriptor)
         os.unlink(path)

@@ -161,9 +161,9 @@ class Attempt:
     in_script: bool = False
 
     @property
-    def fruitless(self) -> bool:
-        """Whether it ended before any worker made a step, as far as can be observed."""
-        return not self.stepped and (bool(self.heard) or self.seconds < AT_ONCE_SECONDS)
+    def ended_at_once(self) -> bool:
+        """Whether it ended soon, before any worker made a step or wrote a heartbeat."""
+        return not self.stepped and not self.heard and self.seconds < AT_ONCE_SECONDS
 
 
 @dataclass(frozen=True)
@@ -272,7 +272,7 @@ def _after_failure(
     reason = f"{silent or 'Worker '}{culprit.index} {describe_exit(culprit)}"
     if culprit.port_taken and not attempt.stepped:
         decision = _after_port_clash(reason, history, limits)
-    elif culprit.by_itself and not attempt.heard and attempt.fruitless and not history.restarts:
+    elif culprit.by_itself and attempt.ended_at_once and not history.restarts:
         decision = _give_up(reason, "It failed at once and is not restarted.")
     elif not attempt.saved and culprit.cause in history.causes:
         decision = _give_up(reason, REPEATED)
