@@ -1,4 +1,4 @@
-"""Reads event files of TensorBoard, without TensorFlow."""
+"""Reads and writes event files of TensorBoard, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from tensorboard.compat.proto import event_pb2
+from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2
+
+from tfckpt_trainer.bundle.checksum import crc32c, mask
 
 _LENGTH = struct.Struct("<Q")
 _CHECKSUM_BYTES = 4
@@ -33,3 +35,39 @@ def steps_with(tag: str, directory: Path) -> list[int]:
         for event in events_in(directory)
         if any(value.tag == tag for value in event.summary.value)
     ]
+
+
+def record(content: bytes) -> bytes:
+    """Returns an event as it is in an event file."""
+    length = _LENGTH.pack(len(content))
+    return length + _checksum(length) + content + _checksum(content)
+
+
+def _checksum(data: bytes) -> bytes:
+    return mask(crc32c(data)).to_bytes(_CHECKSUM_BYTES, "little")
+
+
+def event(step: int, *values: summary_pb2.Summary.Value, at: float = 1000.0) -> bytes:
+    """Returns an event with values as it is in an event file."""
+    summary = summary_pb2.Summary(value=values)
+    content = event_pb2.Event(wall_time=at + step, step=step, summary=summary)
+    return record(content.SerializeToString())
+
+
+def simple_value(tag: str, value: float) -> summary_pb2.Summary.Value:
+    """Returns a scalar as TensorFlow 1 writes it."""
+    return summary_pb2.Summary.Value(tag=tag, simple_value=value)
+
+
+def tensor_value(
+    tag: str, tensor: tensor_pb2.TensorProto, plugin: str = "scalars"
+) -> summary_pb2.Summary.Value:
+    """Returns a tensor as TensorFlow 2 writes it."""
+    value = summary_pb2.Summary.Value(tag=tag, tensor=tensor)
+    value.metadata.plugin_data.plugin_name = plugin
+    return value
+
+
+def float_value(tag: str, value: float) -> summary_pb2.Summary.Value:
+    """Returns a scalar as `tf.summary.scalar` writes it."""
+    return tensor_value(tag, tensor_pb2.TensorProto(dtype=1, float_val=[value]))

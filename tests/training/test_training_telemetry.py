@@ -326,14 +326,14 @@ def test_a_request_for_stacks_is_answered_at_whatever_moment_of_a_start_it_comes
 
 
 def test_a_metric_that_is_rarely_reported_is_recorded_at_its_step(make_run):
-    from tfckpt_trainer.rundir.event_log import read_series
+    from tfckpt_tui.services.metrics.metric_tail import read_metrics
 
     run = make_run(total_steps=9)
     for _ in run:
         run.report(loss=run.step)
         if run.step == 3:
             run.report(val_loss=0.5)
-    points = [point for some in read_series(RunDirectory(run.directory)) for point in some]
+    points = [point for some in read_metrics(RunDirectory(run.directory)) for point in some]
     assert [point.step for point in points if "val_loss" in point.metrics] == [4]
     assert points[-1].metrics["loss"] == 8.0
     assert sorted(points, key=lambda point: point.step) == points

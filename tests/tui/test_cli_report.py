@@ -26,10 +26,10 @@ from rundir_factory import (
 )
 
 from command_running import Tool
-from tfckpt_trainer.rundir.event_log import read_series
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
 from tfckpt_trainer.rundir.records.run import ChangedFile, CodeVersion
 from tfckpt_trainer.rundir.storage.documents import append
+from tfckpt_tui.services.metrics.metric_tail import read_metrics
 from tfckpt_tui.tools.reporting.curves import (
     COLUMNS,
     MOST_CELLS,
@@ -269,7 +269,7 @@ def test_the_whole_series_is_read_in_blocks(made: RunFactory) -> None:
         file.write(b"".join(line % step for step in range(60_000)))
         file.write(b'{"at":1,"step":1,"branch":3,"schema":99}\n')
     append(made.run.series, point(60_000, 2, loss=2.5))
-    blocks = list(read_series(made.run))
+    blocks = list(read_metrics(made.run))
     assert len(blocks) > 1
     points = [one for block in blocks for one in block]
     assert [one.step for one in points if one.branch == 2] == list(range(60_001))

@@ -10,7 +10,6 @@ from rundir_factory import RunFactory, two_branches
 from test_app_charts import charts_of
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.rundir.event_log import read_series
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_tui.app.dialogs.reference import ReferenceDialog
 from tfckpt_tui.app.screens import charts
@@ -21,6 +20,7 @@ from tfckpt_tui.charting.series import STEP, Series
 from tfckpt_tui.charting.view import RunSeries, View, curves_in
 from tfckpt_tui.formats.sort_order import ListOrder
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
+from tfckpt_tui.services.metrics.metric_tail import read_metrics
 from tfckpt_tui.services.runs import reference
 from tfckpt_tui.services.runs.recent_runs import (
     LastLook,
@@ -66,7 +66,7 @@ def test_a_directory_without_measurements_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_newest_branch_that_ended_well_is_offered(made: RunFactory) -> None:
-    points = [one for block in read_series(made.run) for one in block]
+    points = [one for block in read_metrics(made.run) for one in block]
     assert good_branch(Series(points).samples, present=1) == 0
     assert good_branch(Series(points).samples, present=0) == 1
     broken = SeriesPoint(at=made.now, step=900, branch=2, metrics={"loss": None})

@@ -31,6 +31,7 @@ sys.path[:0] = [str(TESTS), str(TESTS / "tui"), str(TESTS / "catalog")]
 
 from rundir_factory import RunFactory
 
+from event_files import event, float_value
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -53,14 +54,14 @@ SECRET = "secret of another directory"
 HOLE = 512 << 20
 """Bytes of a file that takes no room on the disk: more than a command may take."""
 
-RUN, OUT = "RUN", "OUT"
+RUN, OUT, LOGS = "RUN", "OUT", "LOGS"
 
 COMMANDS = {
-    "status": [[RUN]],
+    "status": [[RUN], [LOGS]],
     "ls": [[RUN]],
     "journal": [[RUN]],
     "report": [[RUN]],
-    "metrics": [[RUN], [RUN, "--json"]],
+    "metrics": [[RUN], [RUN, "--json"], [LOGS]],
     "runs": [[RUN]],
     "verify": [[RUN], [RUN, "weights.safetensors"]],
     "inspect": [[RUN, "ckpt-100"], [RUN, "weights.safetensors"]],
@@ -148,6 +149,8 @@ def make_run(root: Path) -> None:
     data = len(header).to_bytes(8, "little") + header + bytes(8)
     (root / "weights.safetensors").write_bytes(data)
     (root / "training_metadata.json").write_text('{"epoch": 3, "batch": 0}')
+    (root / "logs").mkdir()
+    (root / "logs" / "events.out.tfevents.1.host").write_bytes(event(1, float_value("loss", 0.5)))
     (root / "latest.weights.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
 
 
@@ -191,7 +194,7 @@ class Cases:
         return [self._root / path.relative_to(self._healthy) for path in files]
 
     def call(self, words: list[str]) -> tuple[int, str, str]:
-        places = {RUN: str(self._root), OUT: str(self._out)}
+        places = {RUN: str(self._root), OUT: str(self._out), LOGS: str(self._root / "logs")}
         data, told = io.StringIO(), io.StringIO()
         signal.alarm(MOST_SECONDS)
         try:

@@ -29,7 +29,7 @@ TAIL_BYTES = 8 << 20
 """Bytes that the first read takes from the end of an append-only file."""
 
 SERIES_BYTES = 1 << 30
-"""Bytes that `read_series` takes from the end of the series at most."""
+"""Bytes at the end of the series that are read at most."""
 
 LOG_BYTES = 1 << 28
 """Bytes that `read_entries` takes from the end of the event log at most."""
@@ -133,14 +133,6 @@ def read_newest_points(run: RunDirectory, most: int) -> list[SeriesPoint]:
     # The line in which it begins is not complete.
     lines = data[data.find(b"\n") + 1 :] if begin else data
     return _points(_newest_lines(lines, most), run.series.name)
-
-
-def read_series(run: RunDirectory) -> Iterator[list[SeriesPoint]]:
-    """Yields the points of the whole series in blocks, oldest first; at most `SERIES_BYTES`."""
-    tail = SeriesTail(run)
-    yield tail.read_new()
-    while tail.is_behind:
-        yield tail.read_new()
 
 
 def _points(lines: bytes, source: str) -> list[SeriesPoint]:

@@ -120,9 +120,11 @@ class RunDirectory(msgspec.Struct, frozen=True, dict=True):
 
     Attributes:
         root: The checkpoint directory, as TensorFlow knows it.
+        logdir: Where the event files of a trainer without this library are; None for `root`.
     """
 
     root: Path
+    logdir: Path | None = None
 
     @property
     def shell_word(self) -> str:

@@ -29,7 +29,7 @@ from tfckpt_tui.app.widgets.run.failure_card import FailureCard
 from tfckpt_tui.app.widgets.run.header import RunHeader
 from tfckpt_tui.app.widgets.run.progress import Progress, raise_toasts
 from tfckpt_tui.app.widgets.run.workers import Workers
-from tfckpt_tui.charting.measurements import Measurement, named
+from tfckpt_tui.charting.measurements import Measurement, measurements, named
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
@@ -102,14 +102,18 @@ class DashboardPanes(Widget):
     def show(self, snapshot: RunSnapshot) -> None:
         """Shows a snapshot in every pane, and fits their sizes."""
         files_only = not (snapshot.tracked or snapshot.workers)
-        if files_only != self._arranged.files_only:
-            self._arranged.files_only = files_only
+        metrics = snapshot.samples.metrics
+        shown = files_only, len(metrics)
+        if shown != (self._arranged.files_only, self._arranged.metrics):
+            self._arranged.files_only, self._arranged.metrics = shown
             self.keys.refresh(layout=True, repaint=False)
         for pane in self.query(Pane):
             pane.show(snapshot)
-        for chart, name in zip(self.query(Chart), self._charts, strict=True):
-            measured = named(name, snapshot.samples.metrics)
-            chart.nothing = _unknown_metric(measured, snapshot.samples.metrics)
+        charted = [named(name, metrics) for name in self._charts]
+        if files_only and metrics:
+            charted = _charted_of_files(charted, metrics)
+        for chart, measured in zip(self.query(Chart), charted, strict=False):
+            chart.nothing = _unknown_metric(measured, metrics)
             if chart.measurements != (measured,):
                 chart.show_measurements(measured)
         self.fit()
@@ -156,6 +160,15 @@ class DashboardPanes(Widget):
         focused = self.screen.focused
         if focused in self.children and focused is not None and not focused.can_focus:
             self.screen.set_focus(self.history)
+
+
+def _charted_of_files(
+    charted: Sequence[Measurement], metrics: Collection[str]
+) -> list[Measurement]:
+    """Returns what charts show of event files: in place of what these do not have, others."""
+    possible = [one for one in measurements(metrics) if one.key in metrics]
+    chosen = [one for one in charted if one in possible]
+    return [*chosen, *(one for one in possible if one not in chosen)][: len(charted)]
 
 
 def _unknown_metric(measured: Measurement, metrics: Collection[str]) -> str:

@@ -113,6 +113,14 @@ RunArgument = click.argument("directory", type=_RUN, metavar="RUN")
 DirectoryArgument = click.argument("directory", required=False, type=_RUN, metavar="[DIRECTORY]")
 
 
+LogdirOption = click.option(
+    "--logdir",
+    type=_RUN,
+    metavar="DIRECTORY",
+    help="Where TensorBoard event files are; by default, in RUN and below.",
+)
+
+
 class JsonOption(click.Option):
     """The option `--json`, with the documents that it prints."""
 
@@ -474,8 +482,8 @@ def run(arguments: list[str]) -> int:
 def on_open_run(act: Callable[..., Any]) -> Callable[..., Any]:
     """Decorates a command that acts on a run: it gets the opened run, not the directory."""
 
-    def opened(directory: Path, **options: Any) -> Any:
-        run = open_run(directory)
+    def opened(directory: Path, logdir: Path | None = None, **options: Any) -> Any:
+        run = open_run(directory, logdir=logdir)
         try:
             with without_links(run.root):
                 return act(run, **options)

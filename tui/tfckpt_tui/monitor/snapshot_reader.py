@@ -27,11 +27,11 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.lineage import BranchTips, Lineage, current_lineage
 from tfckpt_trainer.catalog.scan.newest import scan_newest
-from tfckpt_trainer.rundir.event_log import SeriesTail, Tail
+from tfckpt_trainer.rundir.event_log import SERIES_BYTES, Tail
 from tfckpt_trainer.rundir.heartbeats.health import ProcessProbe, process_lives
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.command import Command
-from tfckpt_trainer.rundir.records.event import EventEntry
+from tfckpt_trainer.rundir.records.event import EventEntry, SeriesPoint
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.storage.documents import ReadT, load_if_exists, try_read
@@ -42,6 +42,12 @@ from tfckpt_tui.monitor.job_watch import JobWatch
 from tfckpt_tui.monitor.snapshot import NewestRows, RunSnapshot
 from tfckpt_tui.services.batch.job_reader import JobReader, last_told
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
+from tfckpt_tui.services.metrics.metric_tail import (
+    RECENT_POINTS,
+    MetricTail,
+    NewestMetrics,
+    newest_metrics,
+)
 from tfckpt_tui.services.runs.account import give_account
 from tfckpt_tui.services.runs.failure import unreadable_alert
 from tfckpt_tui.services.runs.file_changes import (
@@ -96,6 +102,11 @@ class SeriesReader:
         """Whether nothing is left for later reads."""
         return self._newest is None
 
+    @property
+    def measured(self) -> NewestMetrics | None:
+        """The newest of the points that were read."""
+        return newest_metrics((self._newest or self._whole).newest_points)
+
     def read(self) -> Samples:
         """Returns what is recorded; until all is read, the newest part of it."""
         until = time.monotonic() + READ_SECONDS
@@ -112,9 +123,10 @@ class SeriesReader:
 class _Followed:
     """A series, and where the next points of it are read."""
 
-    def __init__(self, run: RunDirectory, *first: int) -> None:
+    def __init__(self, run: RunDirectory, first: int = SERIES_BYTES) -> None:
         self.series = Series()
-        self._tail = SeriesTail(run, *first)
+        self.newest_points: deque[SeriesPoint] = deque(maxlen=RECENT_POINTS)
+        self._tail = MetricTail(run, first)
 
     def read_block(self) -> bool:
         """Reads a block; returns whether there may be another."""
@@ -123,7 +135,9 @@ class _Followed:
         if before and self._tail.beginnings != before:
             # Another file was put in place of the one that was read.
             self.series = Series()
+            self.newest_points.clear()
         self.series.add(points)
+        self.newest_points.extend(points)
         return self._tail.is_behind
 
 
@@ -224,7 +238,11 @@ class SnapshotReader:
         # Found with the diagnostics.
         unsupported = tuple(self._catalog.version_one)
         reading = with_checkpoints(reading, self._catalog, checkpoints, tips)
-        reading = replace(reading, problems=(*reading.problems, *self._problems))
+        reading = replace(
+            reading,
+            problems=(*reading.problems, *self._problems),
+            measured=self._series.measured if info is None else None,
+        )
         account = give_account(reading, job)
         return RunSnapshot.of(
             account,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.lineage import lineage_at, lineage_of
-from tfckpt_trainer.rundir.event_log import Tail
+from tfckpt_trainer.rundir.event_log import TAIL_BYTES
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_tui.formats import units
@@ -24,6 +24,7 @@ from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reading.checkpoint_reader import CheckpointReader, open_checkpoint
 from tfckpt_tui.reading.notebook import html_table
 from tfckpt_tui.services.checkpoints.choose import find_checkpoint
+from tfckpt_tui.services.metrics.metric_tail import read_metrics
 from tfckpt_tui.services.runs.account import RunAccount, RunReading
 from tfckpt_tui.services.runs.open_run import open_run as open_directory
 from tfckpt_tui.services.runs.reading import read_account
@@ -109,8 +110,11 @@ class RunReader:
 
     @property
     def metrics(self) -> Mapping[str, MetricCurve]:
-        """The metrics that the run reported, by name; read now, from the newest 8 MiB of them."""
-        points = Tail(self._run.series, SeriesPoint).read_new()
+        """The metrics that the run reported, by name; read now, from the newest 8 MiB of them.
+
+        Those of TensorBoard event files, if it reported none to this library.
+        """
+        points = [point for some in read_metrics(self._run, first=TAIL_BYTES) for point in some]
         names = dict.fromkeys(name for point in points for name in point.metrics)
         return {name: _curve(name, points) for name in names}
 

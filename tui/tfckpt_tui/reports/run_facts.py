@@ -70,6 +70,8 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
             and after the end of the run.
         saves: When the trainer saves, such as `every 500 steps` or `only at its end`; empty if
             unknown.
+        event_files: What TensorBoard event files tell, if this library did not train the run; null
+            otherwise, and without such files.
     """
 
     id: str | None
@@ -93,6 +95,21 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     code: CodeVersion | None
     gpus: str
     saves: str
+    event_files: EventFileFacts | None
+
+
+class EventFileFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest metrics in the TensorBoard event files of a directory.
+
+    Attributes:
+        step: Their step, as the program counts it: it may be an epoch.
+        at: When they were written.
+        step_seconds: Seconds from one step to the next, on average; null if unknown.
+    """
+
+    step: int
+    at: float
+    step_seconds: float | None
 
 
 class JobFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,7 +31,14 @@ from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.storage.own_links import resolve_named
 from tfckpt_tui.cli.answer_guard import app_opened
-from tfckpt_tui.cli.main import DirectoryArgument, DirectoryPath, FiniteRange, RunArgument, prints
+from tfckpt_tui.cli.main import (
+    DirectoryArgument,
+    DirectoryPath,
+    FiniteRange,
+    LogdirOption,
+    RunArgument,
+    prints,
+)
 from tfckpt_tui.cli.output import app_unavailable_reason, print_json, print_line, print_message
 from tfckpt_tui.reports.control import LaunchReport
 from tfckpt_tui.services.runs.open_run import directory_of_runs, open_run
@@ -307,12 +314,13 @@ def launch(
     metavar="SECONDS",
     help="Scan at this interval instead of waiting for file events.",
 )
-def attach(directory: Path, read_only: bool, poll: float | None) -> int:
-    """Open the app on a run, or on any directory of TensorFlow checkpoints.
+@LogdirOption
+def attach(directory: Path, read_only: bool, poll: float | None, logdir: Path | None) -> int:
+    """Open the app on a run, or on any directory of TensorFlow checkpoints or event files.
 
     In an empty directory, the app offers to launch a run.
     """
-    run = open_run(directory, may_be_empty=not app_unavailable_reason())
+    run = open_run(directory, may_be_empty=not app_unavailable_reason(), logdir=logdir)
     _check_terminal(detach=False)
     return _open_app(run, read_only=read_only, poll=poll)
 

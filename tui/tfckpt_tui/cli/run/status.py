@@ -14,14 +14,20 @@ from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.launch.batch.jobs import WAITING, JobState
 from tfckpt_trainer.rundir.event_log import read_entries, require_event_log
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.cli.main import RunArgument, on_open_run, prints
+from tfckpt_tui.cli.main import LogdirOption, RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_line, print_message, print_table
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.code_version import code_in_words
 from tfckpt_tui.formats.text import clean, strategy_words
 from tfckpt_tui.formats.worker_columns import table
 from tfckpt_tui.reports.logs import Event, JournalReport
-from tfckpt_tui.reports.run_facts import JobFacts, StatusReport, WorkerLine
+from tfckpt_tui.reports.run_facts import (
+    EventFileFacts,
+    JobFacts,
+    RunFacts,
+    StatusReport,
+    WorkerLine,
+)
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.runs.failure_card import failure_text
 from tfckpt_tui.services.runs.report import has_problem, status_report
@@ -33,6 +39,7 @@ _NODES_SHOWN = 8
 @click.command()
 @RunArgument
 @click.option("--watch", is_flag=True, help="Print the status every two seconds, until ctrl+c.")
+@LogdirOption
 @prints(StatusReport)
 @on_open_run
 def status(run: RunDirectory, watch: bool, as_json: bool) -> int:
@@ -98,14 +105,7 @@ def _print_status(report: StatusReport) -> None:
         print_line(f"exact     {run.exactness.words}")
     if run.code is not None:
         print_line(f"code      {code_in_words(run.code)}")
-    current = f", current {run.checkpoint}" if run.checkpoint else ""
-    others = units.count(run.other_files, "file of another format", "files of other formats")
-    print_line(
-        f"saved     {units.count(run.checkpoints, 'checkpoint')}{current}"
-        + (f"; {others}" if run.other_files else "")
-    )
-    if run.saves:
-        print_line(f"saves     {clean(run.saves)}")
+    _print_saved(run)
     for alert in report.alerts:
         print_line(f"alert     {alert.message} {alert.advice}")
     for problem in report.problems:
@@ -118,6 +118,19 @@ def _print_status(report: StatusReport) -> None:
         _print_workers(report.workers)
 
 
+def _print_saved(run: RunFacts) -> None:
+    current = f", current {run.checkpoint}" if run.checkpoint else ""
+    others = units.count(run.other_files, "file of another format", "files of other formats")
+    print_line(
+        f"saved     {units.count(run.checkpoints, 'checkpoint')}{current}"
+        + (f"; {others}" if run.other_files else "")
+    )
+    if run.event_files is not None:
+        print_line(f"metrics   {_event_files_text(run.event_files)}")
+    if run.saves:
+        print_line(f"saves     {clean(run.saves)}")
+
+
 def _print_workers(workers: Sequence[WorkerLine]) -> None:
     print_line()
     header, rows, right = table(workers, lambda column: column.status)
@@ -125,6 +138,13 @@ def _print_workers(workers: Sequence[WorkerLine]) -> None:
     for worker in workers:
         if worker.doing:
             print_line(f"worker {worker.index}  {worker.doing}")
+
+
+def _event_files_text(files: EventFileFacts) -> str:
+    """Returns how far the event files of a directory go."""
+    ago = units.ago(max(0.0, time.time() - files.at))
+    pace = "" if files.step_seconds is None else f", {units.step_time(files.step_seconds)} a step"
+    return f"event files up to step {files.step:,}, written {ago}{pace}"
 
 
 def _job_text(job: JobFacts) -> str:

@@ -38,6 +38,7 @@ from tfckpt_tui.formats.worker_columns import WorkerView
 from tfckpt_tui.reports.run_facts import FailureFacts
 from tfckpt_tui.services.batch.job_alerts import find_job_alerts
 from tfckpt_tui.services.batch.job_view import JobView, state_with_job, with_events
+from tfckpt_tui.services.metrics.metric_tail import NewestMetrics
 from tfckpt_tui.services.runs.failure import find_failure, state_reason
 from tfckpt_tui.services.runs.failure_card import Trouble, explain_failure, newest_loss
 from tfckpt_tui.services.runs.heartbeats import Heartbeats
@@ -134,6 +135,7 @@ class RunReading(msgspec.Struct, frozen=True):
         clock_ahead: Seconds by which the clock of the file system is ahead of this machine's.
         problems: Files that cannot be read, and why; safe to show.
         glance: What lists show beside the account; None elsewhere.
+        measured: The newest metrics of event files, if this library did not train the run.
     """
 
     run: RunDirectory
@@ -153,13 +155,15 @@ class RunReading(msgspec.Struct, frozen=True):
     clock_ahead: float = 0.0
     problems: tuple[str, ...] = ()
     glance: Glance | None = None
+    measured: NewestMetrics | None = None
 
     @property
     def active_at(self) -> float:
         """Time of the last activity, in seconds since the epoch; 0 if there was none."""
         heard = [status.updated_at for status in self.heartbeats.statuses]
         logged = [entry.at for entry in self.event_log[-1:]]
-        return max([self.saved_at, *heard, *logged])
+        measured = [self.measured.at] if self.measured is not None else []
+        return max([self.saved_at, *heard, *logged, *measured])
 
 
 class RunAccount(msgspec.Struct, frozen=True):
@@ -185,6 +189,7 @@ class RunAccount(msgspec.Struct, frozen=True):
         reported: Whether its processes reported their end, instead of falling silent.
         problems: Files that cannot be read, and why; safe to show.
         glance: What lists show beside the account; None elsewhere.
+        measured: The newest metrics of event files, if this library did not train the run.
     """
 
     at: float
@@ -206,6 +211,7 @@ class RunAccount(msgspec.Struct, frozen=True):
     reported: bool = True
     problems: tuple[str, ...] = ()
     glance: Glance | None = None
+    measured: NewestMetrics | None = None
 
     @property
     def path(self) -> str:
@@ -401,6 +407,7 @@ def give_account(reading: RunReading, job: JobView | None) -> RunAccount:
         reported=reported,
         problems=reading.problems,
         glance=reading.glance,
+        measured=reading.measured,
     )
 
 

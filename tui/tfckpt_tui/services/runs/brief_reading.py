@@ -27,11 +27,16 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog, scan_checkpoints
 from tfckpt_trainer.rundir.event_log import read_entries, read_newest_points
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import EventEntry
+from tfckpt_trainer.rundir.records.event import EventEntry, SeriesPoint
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, try_read
 from tfckpt_trainer.rundir.storage.files import list_directory
 from tfckpt_tui.formats.metric_names import main_of
+from tfckpt_tui.services.metrics.metric_tail import (
+    RECENT_POINTS,
+    RecentMetrics,
+    newest_metrics,
+)
 from tfckpt_tui.services.runs.account import (
     Glance,
     NextStart,
@@ -44,9 +49,6 @@ from tfckpt_tui.services.runs.account import (
 from tfckpt_tui.services.runs.failure_card import EXPLAINED
 from tfckpt_tui.services.runs.file_changes import FileLook, Kept, files_of_checkpoints
 from tfckpt_tui.services.runs.reading import EVENTS_KEPT, read_processes
-
-RECENT_POINTS = 48
-"""Points of the series that a list shows as a sparkline."""
 
 
 class _Saves(NamedTuple):
@@ -88,6 +90,7 @@ class BriefReader:
         self._saves = Kept[_Saves]()
         self._start = Kept[NextStart | None]()
         self._losses = Kept[tuple[float | None, ...]]()
+        self._event_files = RecentMetrics(run)
 
     def read(self, now: float) -> RunReading:
         """Returns what the files say.
@@ -103,13 +106,16 @@ class BriefReader:
         saved = look.signature([*files_of_checkpoints(run), run.trash])
         saves = self._saves.get(saved, now, partial(self._read_saves, now))
         start, losses = None, None
+        # A run of this library reports its metrics and its steps itself.
+        points = self._event_files.read() if processes.info is None else ()
         if _needs_start(processes):
             read_start = partial(read_next_start, run, now, saves.listed, saves.latest)
             start = self._start.get(saved, now, partial(try_read, read_start))
         if self._with_glance:
             series = look.signature([run.series])
             losses = self._losses.get(series, now, partial(_recent_losses, run))
-        parts = processes, saves, start, losses
+            losses = losses or _losses_of(points)
+        parts = processes, saves, start, losses, points
         if self._last is None or any(map(is_not, parts, self._last[0])):
             whole = replace(
                 processes,
@@ -117,6 +123,7 @@ class BriefReader:
                 saved_at=saves.saved_at,
                 start=start,
                 glance=Glance(losses, saves.disk_used) if losses is not None else None,
+                measured=newest_metrics(points),
             )
             self._last = parts, whole
         return self._last[1]
@@ -265,6 +272,10 @@ def _disk_used(run: RunDirectory, entries: Collection[os.DirEntry[str]]) -> int 
 
 def _recent_losses(run: RunDirectory) -> tuple[float | None, ...]:
     """Returns the newest values of the main metric, oldest first; None is NaN."""
-    points = read_newest_points(run, RECENT_POINTS)
+    return _losses_of(read_newest_points(run, RECENT_POINTS))
+
+
+def _losses_of(points: Sequence[SeriesPoint]) -> tuple[float | None, ...]:
+    """Returns the values of the main metric in points."""
     name = main_of({name for point in points for name in point.metrics})
     return tuple(point.metrics[name] for point in points if name in point.metrics)

@@ -18,6 +18,7 @@ from tfckpt_trainer.machine.permissions import opening_advice
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.words.counts import join_names
 from tfckpt_tui.formats import units
+from tfckpt_tui.services.metrics.metric_tail import find_event_files
 
 _MOST_SEARCHED = 100
 """Subdirectories that are searched for checkpoints."""
@@ -31,7 +32,7 @@ def check_directory(run: RunDirectory, *, may_be_empty: bool) -> None:
         may_be_empty: Whether an empty directory is accepted, because a run can be launched in it.
 
     Raises:
-        UsageError: It does not exist, cannot be read, or has no checkpoints.
+        UsageError: It does not exist, cannot be read, or has neither checkpoints nor event files.
     """
     root = run.root
     try:
@@ -60,7 +61,7 @@ def check_directory(run: RunDirectory, *, may_be_empty: bool) -> None:
         ) from error
     if not names and may_be_empty:
         return
-    if _has_other_files(root):
+    if _has_other_files(root) or find_event_files(run):
         return
     raise _no_checkpoints(root, names)
 

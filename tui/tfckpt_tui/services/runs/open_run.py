@@ -15,21 +15,24 @@ from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_trainer.rundir.storage.own_links import resolve_named
 
 
-def open_run(directory: str | Path, *, may_be_empty: bool = False) -> RunDirectory:
+def open_run(
+    directory: str | Path, *, may_be_empty: bool = False, logdir: str | Path | None = None
+) -> RunDirectory:
     """Returns the run in `directory`, which may be any directory of TensorFlow checkpoints.
 
     Args:
         directory: The directory.
+        logdir: Where its event files are, if they are elsewhere.
         may_be_empty: Whether an empty directory is accepted, because a run can be launched in it.
 
     Raises:
         RefusedError: Its `.tfckpt`, or a directory in it, is a symbolic link; or a link of another
             user leads to it.
-        UsageError: It does not exist, cannot be read, or has no checkpoints.
+        UsageError: It does not exist, cannot be read, or has neither checkpoints nor event files.
     """
     refuse_url(directory)
     # Resolved here, so that no later move goes through a symbolic link.
-    run = RunDirectory(_root(directory))
+    run = RunDirectory(_root(directory), logdir if logdir is None else _root(logdir))
     with suppress(OSError), os.scandir(run.root):
         run.refuse_links()
         if run.is_ours:

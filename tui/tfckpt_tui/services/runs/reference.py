@@ -12,12 +12,12 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.lineage import BranchStep, current_lineage, lineage_at
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.machine.user_directories import expand_user
-from tfckpt_trainer.rundir.event_log import read_series
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.charting.curves import kept_until
 from tfckpt_tui.charting.series import STEP, VALUE, Samples, Series
 from tfckpt_tui.charting.view import RunSeries
 from tfckpt_tui.formats.metric_names import main_of
+from tfckpt_tui.services.metrics.metric_tail import read_metrics, recorded_bytes
 from tfckpt_tui.services.runs.brief_reading import read_info
 
 _READING_SHARE = 0.02
@@ -46,10 +46,7 @@ class ReferenceReader:
             UsageError: It has no measurements.
         """
         began = time.monotonic()
-        try:
-            size = RunDirectory(expand_user(self._directory)).series.stat().st_size
-        except OSError:
-            size = 0
+        size = recorded_bytes(RunDirectory(expand_user(self._directory)))
         if size == self._size or began < self._not_before:
             return None
         reference = read_reference(self._directory)
@@ -72,7 +69,7 @@ def read_reference(directory: Path) -> RunSeries:
     if samples.newest is None:
         raise UsageError(
             f"{run.root} has no measurements. Give the directory of a run that "
-            "trained with tfckpt_trainer."
+            "trained with tfckpt_trainer, or that has TensorBoard event files."
         )
     branch = samples.newest.branch
     checkpoints = Catalog(run).scan(time.time(), quick=True)
@@ -86,7 +83,7 @@ def read_reference(directory: Path) -> RunSeries:
 def read_samples(run: RunDirectory) -> Samples:
     """Returns what charts show of the whole series of a run."""
     series = Series()
-    for points in read_series(run):
+    for points in read_metrics(run):
         series.add(points)
     return series.samples
 

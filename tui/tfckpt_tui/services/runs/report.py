@@ -19,6 +19,7 @@ from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_tui.formats.worker_columns import json_values
 from tfckpt_tui.reports.run_facts import (
     AlertFacts,
+    EventFileFacts,
     ExactnessFacts,
     RunFacts,
     StatusReport,
@@ -26,6 +27,7 @@ from tfckpt_tui.reports.run_facts import (
 )
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
+from tfckpt_tui.services.metrics.metric_tail import NewestMetrics
 from tfckpt_tui.services.runs.account import RunAccount, RunReading
 from tfckpt_tui.services.runs.reading import read_account
 
@@ -88,6 +90,7 @@ def status_of(reading: RunReading, account: RunAccount) -> StatusReport:
             code=info.code if info else None,
             gpus=account.gpus,
             saves=info.saves if info else "",
+            event_files=_event_files(account.measured),
         ),
         job=account.job.facts if account.job is not None else None,
         failure=account.failure,
@@ -101,6 +104,10 @@ def status_of(reading: RunReading, account: RunAccount) -> StatusReport:
         ),
         workers=tuple(WorkerLine(*json_values(worker, now)) for worker in account.workers),
     )
+
+
+def _event_files(measured: NewestMetrics | None) -> EventFileFacts | None:
+    return EventFileFacts(**msgspec.structs.asdict(measured)) if measured is not None else None
 
 
 def _other_files(run: RunDirectory) -> Sequence[OtherFile]:

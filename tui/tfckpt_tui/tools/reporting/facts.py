@@ -12,11 +12,12 @@ from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.lineage import lineage_at
 from tfckpt_trainer.errors import TfckptError
-from tfckpt_trainer.rundir.event_log import WHOLE_LOG, read_entries, read_series
+from tfckpt_trainer.rundir.event_log import WHOLE_LOG, read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import BEGINS, EventEntry, EventKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_tui.reports.logs import Event
+from tfckpt_tui.services.metrics.metric_tail import read_metrics
 from tfckpt_tui.services.runs.account import RunAccount, RunReading
 from tfckpt_tui.services.runs.guards import GuardOfRun, facts_of_guard, read_guards
 from tfckpt_tui.services.runs.hyperparameters import facts_of, hyperparameters_of
@@ -100,7 +101,7 @@ def _curves(
     run: RunDirectory, reading: RunReading, account: RunAccount, log: Sequence[EventEntry]
 ) -> CurvesFacts:
     reader = CurveReader(log)
-    for points in read_series(run):
+    for points in read_metrics(run):
         reader.add(points)
     return reader.facts(lineage_at(reading.checkpoints, account.position).last_steps)
 

@@ -13,14 +13,14 @@ from fnmatch import fnmatchcase
 import click
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.rundir.event_log import SeriesTail
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_trainer.rundir.storage.files import open_plain
-from tfckpt_tui.cli.main import RunArgument, ToolCommand, on_open_run, prints
+from tfckpt_tui.cli.main import LogdirOption, RunArgument, ToolCommand, on_open_run, prints
 from tfckpt_tui.cli.output import print_json
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reports.base import Report
+from tfckpt_tui.services.metrics.metric_tail import MetricTail
 
 FOLLOW_SECONDS = 0.5
 
@@ -65,6 +65,7 @@ class MetricPoint(Report, frozen=True, kw_only=True):
     metavar="N",
     help="Only this branch; may be given several times.",
 )
+@LogdirOption
 @click.option("--follow", "-f", is_flag=True, help="Print new values until ctrl+c.")
 @prints(MetricPoint)
 @on_open_run
@@ -77,12 +78,13 @@ def metrics(
 ) -> None:
     """Print the metrics that a run reported, as CSV with one row for each value.
 
-    Times are seconds since the epoch. With --json, each line is the document of one point.
+    If none were reported to this library, they come from TensorBoard event files. Times are
+    seconds since the epoch. With --json, each line is the document of one point.
     """
     with suppress(FileNotFoundError), open_plain(run.series):
         # Otherwise, the series says that it is closed, or no file.
         pass
-    tail = SeriesTail(run, first=_WHOLE)
+    tail = MetricTail(run, first=_WHOLE)
     rows = csv.writer(sys.stdout, lineterminator="\n")
     if not as_json:
         rows.writerow(("at", "step", "branch", "name", "value"))
@@ -101,7 +103,10 @@ def metrics(
         sys.stdout.flush()
         time.sleep(FOLLOW_SECONDS)
     if not has_any:
-        raise UsageError(f"{run.root} has no such metrics. A script reports them by run.report.")
+        raise UsageError(
+            f"{run.root} has no such metrics. A script reports them by run.report, or writes "
+            "TensorBoard event files there or in --logdir."
+        )
 
 
 def _chosen(

@@ -12,7 +12,14 @@ from tfckpt_trainer.errors import ExitCode, RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.files import write_atomic
 from tfckpt_trainer.rundir.storage.own_links import held_directory
-from tfckpt_tui.cli.main import NamedPath, RunArgument, ToolCommand, on_open_run, prints
+from tfckpt_tui.cli.main import (
+    LogdirOption,
+    NamedPath,
+    RunArgument,
+    ToolCommand,
+    on_open_run,
+    prints,
+)
 from tfckpt_tui.cli.output import print_json, print_line, print_message
 from tfckpt_tui.formats import units
 from tfckpt_tui.tools.reporting.facts import report_of
@@ -42,6 +49,7 @@ _RENDERERS = {"html": as_html, _MARKDOWN: as_markdown}
     type=click.Choice(list(_RENDERERS)),
     help="The format; by default that of the ending of --output, or Markdown.",
 )
+@LogdirOption
 @prints(RunReport)
 @on_open_run
 def report(run: RunDirectory, output: Path | None, kind: str | None, as_json: bool) -> int:

@@ -84,7 +84,7 @@ def sections_of(report: RunReport) -> Iterator[Section]:
         rows = Table((), tuple(printed_rows(failure, report.written_at)))
         log = Log(report.failure.log)
         yield Section("What happened", (rows, log) if log.lines else (rows,))
-    yield Section("Metrics", tuple(_metrics(report.curves)))
+    yield Section("Metrics", tuple(_metrics(report)))
     yield Section("Hyperparameters", tuple(_hyperparameters(report)))
     yield Section("Guards", tuple(_guards(report)))
     yield Section("Restarts and failures", tuple(_failures(report)))
@@ -142,7 +142,8 @@ def _strategy(report: RunReport) -> str:
     return f"{strategy_words(run.strategy)}, {units.processes(run.cluster, run.worker_count)}"
 
 
-def _metrics(facts: CurvesFacts) -> Iterator[Block]:
+def _metrics(report: RunReport) -> Iterator[Block]:
+    facts = report.curves
     if not facts.curves:
         yield "No measurements are recorded."
         return
@@ -161,7 +162,10 @@ def _metrics(facts: CurvesFacts) -> Iterator[Block]:
         )
     header = ("metric", "last", "lowest", "highest", "values", "NaN or infinite")
     yield Table(header, tuple(rows), frozenset({4, 5}))
-    yield "Trainers record about one value a second; values between are not counted."
+    if report.run.event_files is not None:
+        yield "All values of the TensorBoard event files are counted."
+    else:
+        yield "Trainers record about one value a second; values between are not counted."
     if facts.left_out:
         yield f"Left out, because there are too many: {units.count(facts.left_out, 'curve')}."
     yield Figures(facts)

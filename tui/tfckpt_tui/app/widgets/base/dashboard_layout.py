@@ -86,12 +86,13 @@ def arrange(
         size: Size of the terminal.
         workers: Number of workers.
         progress: Lines needed to show commands in progress.
-        files_only: Whether there are only checkpoints to show, because this library was never
-            used in the directory.
+        files_only: Whether there are only checkpoints and charts to show, because this library was
+            never used in the directory.
         filtering: Whether the filter line is open.
         checkpoints: Number of checkpoints; workers get the room that these do not need.
         failure: Lines of the failure card; 0 if there is none. It replaces charts.
-        charts: Number of charts; those for which there is no room are left out.
+        charts: Number of charts; those for which there is no room are left out. There is at least
+            one, unless there are only files.
     """
     width, height = size
     if is_too_small(size):
@@ -108,7 +109,7 @@ def arrange(
         places["progress"] = Region(0, foot, width, progress)
     body = Region(0, header, width, foot - header)
     if files_only:
-        places["history"] = body
+        places |= _files(size, body, charts)
     elif width >= WIDE and not is_short(size):
         # Without the lines of progress: charts do not come and go.
         charts = min(charts, _most_stacked(height - header - _KEYS_HEIGHT))
@@ -122,6 +123,31 @@ def arrange(
     return places
 
 
+def _files(size: Size, body: Region, charts: int) -> dict[str, Region]:
+    """Places checkpoints, and charts of event files beside or below them."""
+    if size.width >= WIDE and not is_short(size):
+        left, column = body.split_vertical(_left_width(size.width))
+        if not charts:
+            return {"history": body}
+        places = _stacked(column, min(charts, _most_stacked(body.height)))
+        lowest, region = places.popitem()
+        return {
+            "history": left,
+            **places,
+            lowest: region.grow((0, 0, column.bottom - region.bottom, 0)),
+        }
+    below = _charts_height(body.height, short=is_short(size))
+    if not charts or body.height - below < _LEAST_HISTORY:
+        return {"history": body}
+    history, row = body.split_horizontal(-below)
+    return {"history": history, **_side_by_side(row, min(charts, size.width // _LEAST_CHART.width))}
+
+
+def _charts_height(height: int, *, short: bool) -> int:
+    """Returns the lines of charts beside each other."""
+    return 7 if short else max(9, min(15, height * 3 // 10))
+
+
 def _one_column(
     body: Region, workers: int, checkpoints: int, progress: int, charts: int, *, short: bool
 ) -> dict[str, Region]:
@@ -130,7 +156,7 @@ def _one_column(
     rows = max(1, min(workers, 4 if short else 8))
     workers_height = edges + (1 if workers else 0) + rows
     events_height = edges + (2 if short else max(3, min(8, height // 7)))
-    charts_height = 7 if short else max(9, min(15, height * 3 // 10))
+    charts_height = _charts_height(height, short=short)
     left = height - workers_height - events_height - charts_height
     if _is_too_low(left, progress):
         left += charts_height
@@ -257,6 +283,7 @@ class DashboardLayout(Layout):
         self.progress = 0
         self.failure = 0
         self.charts = charts
+        self.metrics = 0
         self.files_only = False
         self.filtering = False
 
@@ -270,7 +297,7 @@ class DashboardLayout(Layout):
             filtering=self.filtering,
             checkpoints=self.checkpoints,
             failure=self.failure,
-            charts=self.charts,
+            charts=min(self.charts, self.metrics) if self.files_only else self.charts,
         )
 
     def arrange(

@@ -26,6 +26,7 @@ from tfckpt_tui.formats.text import cell_width, clean, strategy_words
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.batch.job_alerts import JOB_SILENT
 from tfckpt_tui.services.batch.job_view import JobView
+from tfckpt_tui.services.metrics.metric_tail import NewestMetrics
 from tfckpt_tui.services.runs.failure import RUN_FAILED
 
 _LOW_DISK = 0.05
@@ -190,6 +191,8 @@ def _strategy(snapshot: RunSnapshot) -> str:
 def _progress(snapshot: RunSnapshot, width: int) -> tuple[Span, ...]:
     step, total = snapshot.step, snapshot.total_steps
     if step is None:
+        if snapshot.measured is not None:
+            return _measured(snapshot.measured, snapshot.at, width)
         return (("no step yet", "muted"),) if snapshot.present else ()
     if not total:
         lost = (f"  {snapshot.loss_in_words}", "warn") if snapshot.lost_steps else ("", "")
@@ -243,6 +246,22 @@ def _rates(snapshot: RunSnapshot, *, full: bool) -> list[list[Span]]:
     if full and status.step_seconds is not None:
         groups.append([*past, (units.step_time(status.step_seconds), rate), (" a step", "label")])
     return [*groups, *_saving(snapshot)] if full else groups
+
+
+def _measured(measured: NewestMetrics, now: float, width: int) -> tuple[Span, ...]:
+    """Returns how far event files go, of a run that this library did not train."""
+    ago = units.ago(max(0.0, now - measured.at))
+    spans: list[Span] = [
+        ("event files up to step ", "label"),
+        (f"{measured.step:,}", "value"),
+        (f", written {ago}", "muted"),
+    ]
+    if measured.step_seconds is None:
+        return tuple(spans)
+    step_time = units.step_time(measured.step_seconds)
+    pace: list[Span] = [("  ", ""), (step_time, "value"), (" a step", "label")]
+    fits = StyledLine((*spans, *pace)).width <= width
+    return (*spans, *pace) if fits else tuple(spans)
 
 
 def _saving(snapshot: RunSnapshot) -> list[list[Span]]:

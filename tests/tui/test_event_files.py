@@ -1,0 +1,327 @@
+"""The metrics of a run that reports none: those of TensorBoard event files."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from app_driving import opened, resize, shown, until_shown
+from hypothesis import given
+from hypothesis import strategies as st
+from json_reference import check
+from rundir_factory import RunFactory
+from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2
+
+from bundle_writing import write_floats
+from command_running import Tool
+from event_files import event, float_value, record, simple_value, tensor_value
+from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import SeriesPoint
+from tfckpt_tui import open_run
+from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
+from tfckpt_tui.reports.run_facts import StatusReport
+from tfckpt_tui.services.metrics.event_files import BLOCK_BYTES
+from tfckpt_tui.services.metrics.metric_tail import (
+    LOOK_SECONDS,
+    MetricTail,
+    RecentMetrics,
+    newest_metrics,
+    read_metrics,
+)
+from tfckpt_tui.services.runs.open_run import open_run as open_directory
+from tfckpt_tui.services.runs.report import status_report
+
+NAME = "events.out.tfevents.1.host"
+VERSION = record(event_pb2.Event(wall_time=1.0, file_version="brain.Event:2").SerializeToString())
+WRITTEN = [event(step, float_value("loss", step / 2)) for step in range(40)]
+
+
+def write(directory: Path, *records: bytes, name: str = NAME) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / name
+    path.write_bytes(VERSION + b"".join(records))
+    return path
+
+
+def values(points: Sequence[SeriesPoint], name: str = "loss") -> list[tuple[int, float | None]]:
+    return [(point.step, point.metrics[name]) for point in points if name in point.metrics]
+
+
+def read(directory: Path, name: str = "loss") -> list[tuple[int, float | None]]:
+    blocks = read_metrics(RunDirectory(directory))
+    return values([point for block in blocks for point in block], name)
+
+
+def names(directory: Path) -> set[str]:
+    blocks = read_metrics(RunDirectory(directory))
+    return {name for block in blocks for point in block for name in point.metrics}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (simple_value("loss", 0.5), 0.5),
+        (float_value("loss", 0.1), float(tensor_pb2.TensorProto(float_val=[0.1]).float_val[0])),
+        (float_value("loss", math.nan), None),
+        (float_value("loss", math.inf), None),
+        (tensor_value("loss", tensor_pb2.TensorProto(dtype=1)), 0.0),
+        (tensor_value("loss", tensor_pb2.TensorProto(dtype=2, double_val=[0.1])), 0.1),
+        (tensor_value("loss", tensor_pb2.TensorProto(dtype=3, int_val=[-3])), -3.0),
+        (tensor_value("loss", tensor_pb2.TensorProto(dtype=9, int64_val=[1 << 40])), 2.0**40),
+        (tensor_value("loss", tensor_pb2.TensorProto(dtype=19, half_val=[0x3800])), 0.5),
+        (
+            tensor_value("loss", tensor_pb2.TensorProto(dtype=2, tensor_content=b"\0" * 7 + b"@")),
+            2.0,
+        ),
+    ],
+    ids=lambda value: str(value)[:40].replace("\n", " "),
+)
+def test_each_kind_of_scalar_is_read(tmp_path: Path, value, expected) -> None:
+    write(tmp_path, event(7, value))
+    assert read(tmp_path) == [(7, expected)]
+
+
+def test_what_is_no_scalar_is_left_out(tmp_path: Path) -> None:
+    two = tensor_pb2.TensorProto(dtype=1, float_val=[1, 2])
+    two.tensor_shape.dim.add(size=2)
+    text = tensor_pb2.TensorProto(dtype=7, string_val=[b"text"])
+    later = summary_pb2.Summary.Value(tag="weights", tensor=tensor_pb2.TensorProto(dtype=1))
+    write(
+        tmp_path,
+        event(1, tensor_value("pair", two), tensor_value("text", text)),
+        event(1, tensor_value("weights", tensor_pb2.TensorProto(dtype=1), "histograms")),
+        # Only the first value with a name says what it is.
+        event(2, later, float_value("loss", 1)),
+        event(3, summary_pb2.Summary.Value(tag="image", image=summary_pb2.Summary.Image())),
+    )
+    assert names(tmp_path) == {"loss"}
+
+
+@given(st.lists(st.integers(1, 400), max_size=40), st.integers(0, len(b"".join(WRITTEN))))
+def test_a_file_that_grows_is_read_as_if_it_were_whole(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], cut: int
+) -> None:
+    whole = VERSION + b"".join(WRITTEN)
+    path = tmp_path_factory.mktemp("growing") / NAME
+    path.write_bytes(whole[:cut])
+    tail, points, at = MetricTail(RunDirectory(path.parent)), [], cut
+    for size in [*sizes, len(whole)]:
+        points += tail.read_new()
+        with path.open("ab") as file:
+            file.write(whole[at : at + size])
+        at += size
+    points += tail.read_new()
+    # A file of which nothing is there yet is found when it is looked for again.
+    assert values(points) == [(step, step / 2) for step in range(40)]
+
+
+@given(st.data())
+def test_damage_costs_only_the_records_in_which_it_is(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    content = bytearray(VERSION + b"".join(WRITTEN))
+    begins = [len(VERSION) + sum(map(len, WRITTEN[:step])) for step in range(41)]
+    begin = data.draw(st.integers(0, len(content) - 1))
+    end = data.draw(st.integers(begin + 1, min(len(content), begin + 300)))
+    noise = random.Random(begin).randbytes(end - begin)
+    content[begin:end] = noise
+    path = tmp_path_factory.mktemp("damaged") / NAME
+    path.write_bytes(content)
+    found = read(path.parent)
+    intact = (n for n in range(40) if begins[n] >= end or begins[n + 1] <= begin)
+    if len(content) - end > 2 * len(WRITTEN[0]):
+        assert {(step, step / 2) for step in intact} <= set(found)
+    assert set(found) <= {(step, step / 2) for step in range(40)}
+
+
+def test_the_newest_part_of_a_file_begins_anywhere(tmp_path: Path) -> None:
+    path = write(tmp_path, *WRITTEN * 400)
+    size = path.stat().st_size
+    for first in range(9_000, 9_000 + len(WRITTEN[0])):
+        assert first < size
+        found = values(MetricTail(RunDirectory(tmp_path), first).read_new())
+        assert found[-40:] == [(step, step / 2) for step in range(40)]
+        assert len(found) < 300
+
+
+def test_a_record_of_any_size_is_skipped(tmp_path: Path) -> None:
+    image = summary_pb2.Summary.Image(encoded_image_string=b"\x09" * (2 * BLOCK_BYTES))
+    large = event(1, summary_pb2.Summary.Value(tag="image", image=image))
+    write(tmp_path, event(0, float_value("loss", 1)), large, event(2, float_value("loss", 3)))
+    assert read(tmp_path) == [(0, 1.0), (2, 3.0)]
+
+
+def test_a_hole_takes_no_time(tmp_path: Path) -> None:
+    path = write(tmp_path, event(0, float_value("loss", 1)))
+    os.truncate(path, 200 << 20)
+    with path.open("ab") as file:
+        file.write(event(2, float_value("loss", 3)))
+    assert read(tmp_path) == [(0, 1.0), (2, 3.0)]
+
+
+def test_names_are_those_of_tensorboard(tmp_path: Path) -> None:
+    write(tmp_path / "logs" / "train", event(1, float_value("loss", 1)))
+    assert names(tmp_path) == {"loss"}
+    write(tmp_path / "logs" / "validation", event(1, float_value("loss", 1)))
+    assert names(tmp_path) == {"train/loss", "validation/loss"}
+    write(tmp_path / "logs", event(1, float_value("loss", 1)))
+    assert names(tmp_path) == {"loss", "train/loss", "validation/loss"}
+
+
+def test_hidden_directories_and_links_are_left_out(tmp_path: Path) -> None:
+    outside = write(tmp_path / "outside", event(1, float_value("secret", 1)))
+    run = tmp_path / "run"
+    write(run / ".tfckpt" / "tensorboard", event(1, float_value("own", 1)))
+    (run / "linked").symlink_to(outside.parent)
+    (run / outside.name).symlink_to(outside)
+    os.mkfifo(run / "pipe.tfevents.1")
+    assert names(run) == set()
+
+
+def test_files_of_one_directory_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
+    for name, step in (("b.tfevents.2", 2), ("a.tfevents.1", 1), ("c.tfevents.3", 3)):
+        write(tmp_path, event(step, float_value("loss", step)), name=name)
+    assert read(tmp_path) == [(1, 1.0), (2, 2.0), (3, 3.0)]
+
+
+def test_new_files_are_found_and_replaced_ones_are_read_again(tmp_path: Path) -> None:
+    now = [0.0]
+    tail = MetricTail(RunDirectory(tmp_path), clock=lambda: now[0])
+    assert tail.read_new() == []
+    assert not tail.beginnings
+    first = write(tmp_path, event(1, float_value("loss", 1)))
+    assert tail.read_new() == []
+    now[0] += LOOK_SECONDS
+    assert values(tail.read_new()) == [(1, 1.0)]
+    assert tail.beginnings == 1
+    write(tmp_path, event(2, float_value("loss", 2)), name="events.out.tfevents.2.host")
+    now[0] += LOOK_SECONDS
+    assert values(tail.read_new()) == [(2, 2.0)]
+    assert tail.beginnings == 1
+    fresh = write(tmp_path, event(5, float_value("loss", 5)), name="new")
+    fresh.replace(first)
+    assert tail.read_new() == []
+    assert tail.is_behind
+    assert tail.beginnings == 2
+    assert values(tail.read_new()) == [(5, 5.0), (2, 2.0)]
+
+
+def test_a_second_directory_gives_the_metrics_other_names(tmp_path: Path) -> None:
+    now = [0.0]
+    tail = MetricTail(RunDirectory(tmp_path), clock=lambda: now[0])
+    write(tmp_path / "train", event(1, float_value("loss", 1)))
+    assert values(tail.read_new()) == [(1, 1.0)]
+    write(tmp_path / "validation", event(1, float_value("loss", 2)))
+    now[0] += LOOK_SECONDS
+    points = tail.read_new()
+    while tail.is_behind:
+        points += tail.read_new()
+    assert tail.beginnings == 2
+    assert values(points, "train/loss")[-1:] == [(1, 1.0)]
+    assert values(points, "validation/loss") == [(1, 2.0)]
+
+
+def test_a_run_that_reports_its_metrics_shows_no_others(tmp_path: Path) -> None:
+    made = RunFactory(tmp_path / "run").create()
+    made.series(1, 5, 0)
+    write(made.run.root / "logs", event(1, float_value("other", 1)))
+    assert "other" not in names(made.run.root)
+    assert status_report(made.run).run.event_files is None
+
+
+def test_the_newest_metrics_tell_the_step_and_the_pace(tmp_path: Path) -> None:
+    write(tmp_path, *(event(10 * n, float_value("loss", n)) for n in range(200)))
+    measured = newest_metrics(RecentMetrics(RunDirectory(tmp_path)).read())
+    assert measured is not None
+    assert (measured.step, measured.at, measured.step_seconds) == (1990, 2990.0, 1.0)
+
+
+def test_recent_metrics_are_kept_until_there_are_more(tmp_path: Path) -> None:
+    path = write(tmp_path, *WRITTEN)
+    recent = RecentMetrics(RunDirectory(tmp_path))
+    known = recent.read()
+    assert recent.read() is known
+    with path.open("ab") as file:
+        file.write(event(99, float_value("loss", 9)))
+    assert recent.read()[-1].step == 99
+
+
+def test_a_directory_of_event_files_is_opened(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "notes.txt").touch()
+    with pytest.raises(UsageError, match="has no checkpoints"):
+        open_directory(tmp_path / "empty")
+    write(tmp_path / "run" / "train", *WRITTEN)
+    run = open_directory(tmp_path / "run")
+    assert read(run.root) == [(step, step / 2) for step in range(40)]
+    assert list(open_run(run.root).metrics["loss"].values) == [step / 2 for step in range(40)]
+
+
+def test_commands_show_them(tool: Tool, tmp_path: Path) -> None:
+    write(tmp_path / "run", *WRITTEN)
+    said = tool("status", tmp_path / "run")
+    assert "metrics   event files up to step 39, written" in said.data
+    assert "1.00 s a step" in said.data
+    document = json.loads(tool("status", tmp_path / "run", "--json").data)
+    check(StatusReport, document)
+    assert document["run"]["event_files"] == {"step": 39, "at": 1039.0, "step_seconds": 1.0}
+    assert tool("metrics", tmp_path / "run").data.splitlines()[1:3] == [
+        "1000.000,0,0,loss,0.0",
+        "1001.000,1,0,loss,0.5",
+    ]
+    report = tool("report", tmp_path / "run").data
+    assert "19.50 at step 39" in report
+    assert "one value a second" not in report
+
+
+def test_another_place_is_named(tool: Tool, tmp_path: Path) -> None:
+    checkpoints = tmp_path / "checkpoints"
+    checkpoints.mkdir()
+    write_floats(checkpoints / "ckpt-1", [1.0])
+    write(tmp_path / "logs", *WRITTEN)
+    assert tool("metrics", checkpoints).code == 2
+    for command in ("metrics", "status", "report"):
+        said = tool(command, checkpoints, "--logdir", tmp_path / "logs")
+        assert "39" in said.data
+
+
+async def test_the_app_draws_them(tmp_path: Path) -> None:
+    path = write(tmp_path / "run" / "train", *WRITTEN)
+    write(tmp_path / "run" / "validation", event(3, float_value("accuracy", 0.5)))
+    run = open_directory(tmp_path / "run")
+    async with opened(run) as pilot:
+        await until_shown(pilot, "event files up to step 39")
+        await until_shown(pilot, "train/loss")
+        assert "no step yet" not in shown(pilot.app)
+        for width, height in ((80, 24), (120, 40), (200, 50)):
+            await resize(pilot, width, height)
+            await until_shown(pilot, "validation/accuracy")
+            assert "19.50" in shown(pilot.app)
+        with path.open("ab") as file:
+            file.write(event(50, float_value("loss", 77)))
+        await until_shown(pilot, "event files up to step 50")
+        await pilot.press("c")
+        await until_shown(pilot, "77.00")
+        # Throughput and step time are told by this library only.
+        await until_shown(pilot, "1 of 2")
+
+
+def test_an_app_left_open_shows_what_one_opened_now_does(tmp_path: Path) -> None:
+    path = write(tmp_path, *WRITTEN[:1])
+    run = RunDirectory(tmp_path)
+    followed = SnapshotReader(run)
+    for one in WRITTEN[1:]:
+        followed.read(2000.0)
+        with path.open("ab") as file:
+            file.write(one)
+    kept, fresh = followed.read(2000.0), SnapshotReader(run).read(2000.0)
+    assert kept.samples.channels.keys() == fresh.samples.channels.keys() == {"loss"}
+    (one,), (other,) = kept.samples.segments("loss"), fresh.samples.segments("loss")
+    assert repr(one.samples) == repr(other.samples)
+    assert kept.measured == fresh.measured

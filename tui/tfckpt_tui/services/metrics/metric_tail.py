@@ -1,0 +1,239 @@
+"""Reads the metrics of a run as they are recorded, whoever recorded them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path, PurePath
+
+import msgspec
+
+from tfckpt_trainer.rundir.event_log import SERIES_BYTES, SeriesTail
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import SeriesPoint
+from tfckpt_tui.services.metrics.event_files import EventFileTail
+
+LOOK_SECONDS = 5.0
+"""Time after which new event files are looked for."""
+
+MOST_FILES = 256
+"""Event files that are read at most: those with the newest names of each directory."""
+
+MOST_DIRECTORIES = 256
+"""Directories that are searched for event files at most; those near the top come first."""
+
+MOST_ENTRIES = 20_000
+"""Files and directories that such a search looks at."""
+
+RECENT_POINTS = 48
+"""Newest points that lists and rates are made of."""
+
+RECENT_BYTES = 1 << 15
+"""Bytes at the end of the record that have them."""
+
+_LEAST_BYTES = 1 << 13
+_EVENTS = "tfevents"
+
+
+class NewestMetrics(msgspec.Struct, frozen=True):
+    """The newest metrics of a run.
+
+    Attributes:
+        step: Their step, as the program counts it: it may be an epoch.
+        at: When they were recorded, in seconds since the epoch.
+        step_seconds: Seconds from one step to the next, on average; None if unknown.
+    """
+
+    step: int
+    at: float
+    step_seconds: float | None = None
+
+
+class MetricTail:
+    """Reads the new metrics of a run, a block at a time.
+
+    They come from the series of the run. Without one, they come from TensorBoard event files in
+    the directory and below it. If those are in several directories, a name is `DIRECTORY/NAME`, as
+    TensorBoard names runs.
+    """
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        first: int = SERIES_BYTES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Creates a reader.
+
+        Args:
+            run: The run directory.
+            first: Bytes at the end of the record in which the first read begins.
+            clock: Returns seconds, for when new event files are looked for.
+        """
+        self._series = SeriesTail(run, first)
+        self._first = first
+        self._run = run
+        self._clock = clock
+        self._files: dict[Path, EventFileTail] = {}
+        self._base = ""
+        self._looked_at: float | None = None
+        self.beginnings = 0
+        """How often it began to read: more than once if files were replaced or moved."""
+        self.is_behind = False
+        """Whether the last read left something that is there already."""
+
+    def read_new(self) -> list[SeriesPoint]:
+        """Returns the points recorded since the last call; none if there is no record."""
+        before = self._series.beginnings
+        points = self._series.read_new()
+        if self._series.beginnings:
+            self.beginnings += self._series.beginnings - before
+            self.is_behind = self._series.is_behind
+            self._files = {}
+            return points
+        return self._read_events()
+
+    def _read_events(self) -> list[SeriesPoint]:
+        now = self._clock()
+        if self._looked_at is None or now - self._looked_at >= LOOK_SECONDS:
+            self._looked_at = now
+            self._look()
+        self.is_behind = False
+        points: list[SeriesPoint] = []
+        for tail in self._files.values():
+            begun = tail.beginnings
+            points += tail.read_new()
+            if begun and tail.beginnings != begun:
+                self._begin_again()
+                return []
+            if tail.is_behind:
+                # The files are read one after the other, oldest first.
+                self.is_behind = True
+                break
+        return points
+
+    def _begin_again(self) -> None:
+        self._files = {}
+        self._looked_at = None
+        self.beginnings += 1
+        self.is_behind = True
+
+    def _look(self) -> None:
+        """Finds new event files."""
+        found = find_event_files(self._run)
+        base = os.path.commonpath([path.parent for path in found]) if found else ""
+        if self._files and base != self._base:
+            # The metrics get other names.
+            self._begin_again()
+            self._looked_at = self._clock()
+        if found and not self._files:
+            self.beginnings += not self.beginnings
+        self._base = base
+        first = max(_LEAST_BYTES, self._first // max(1, len(found)))
+        for path in found:
+            if path not in self._files:
+                directory = PurePath(os.path.relpath(path.parent, base)).as_posix()
+                prefix = "" if directory == "." else f"{directory}/"
+                self._files[path] = EventFileTail(path, prefix, first)
+
+
+class RecentMetrics:
+    """Keeps the newest metrics of a run."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        """Creates a reader.
+
+        Args:
+            run: The run directory.
+        """
+        self._tail = MetricTail(run, RECENT_BYTES)
+        self._points: tuple[SeriesPoint, ...] = ()
+
+    def read(self) -> Sequence[SeriesPoint]:
+        """Returns the newest points, oldest first; the same object until there are more."""
+        begun = self._tail.beginnings
+        found = self._tail.read_new()
+        while self._tail.is_behind:
+            found += self._tail.read_new()
+        if begun and self._tail.beginnings != begun:
+            self._points = ()
+        if found:
+            points = sorted([*self._points, *found], key=lambda point: point.at)
+            self._points = tuple(points[-RECENT_POINTS:])
+        return self._points
+
+
+def read_metrics(run: RunDirectory, first: int = SERIES_BYTES) -> Iterator[list[SeriesPoint]]:
+    """Yields the metrics of a run in blocks, as `MetricTail` reads them.
+
+    Args:
+        run: The run directory.
+        first: Bytes at the end of the record in which the first read begins.
+    """
+    tail = MetricTail(run, first)
+    yield tail.read_new()
+    while tail.is_behind:
+        yield tail.read_new()
+
+
+def recorded_bytes(run: RunDirectory) -> int:
+    """Returns the size of what `read_metrics` reads; 0 if there is nothing."""
+    with suppress(OSError):
+        return run.series.stat().st_size
+    size = 0
+    for path in find_event_files(run):
+        with suppress(OSError):
+            size += path.lstat().st_size
+    return size
+
+
+def newest_metrics(points: Sequence[SeriesPoint]) -> NewestMetrics | None:
+    """Returns the newest of some points with its rate; None without points."""
+    if not points:
+        return None
+    last = max(points, key=lambda point: point.at)
+    name = next(iter(last.metrics), "")
+    first = next((point for point in points if name in point.metrics), last)
+    steps, seconds = last.step - first.step, last.at - first.at
+    is_known = steps > 0 and seconds > 0
+    return NewestMetrics(last.step, last.at, seconds / steps if is_known else None)
+
+
+def find_event_files(run: RunDirectory) -> list[Path]:
+    """Returns the event files in a run directory and below it, or in its `logdir`.
+
+    They are in the order of the names, in each directory. No link is followed, and hidden
+    directories, such as `.tfckpt`, are left out.
+
+    Args:
+        run: The run directory.
+    """
+    found = _event_files_by_directory(run.root if run.logdir is None else run.logdir)
+    return [path for names in found for path in names][:MOST_FILES]
+
+
+def _event_files_by_directory(logdir: Path) -> Iterator[list[Path]]:
+    waiting = deque([logdir])
+    directories, entries = 0, 0
+    while waiting and directories < MOST_DIRECTORIES and entries < MOST_ENTRIES:
+        place = waiting.popleft()
+        directories += 1
+        names, below = [], []
+        try:
+            with os.scandir(place) as listed:
+                for entry in listed:
+                    entries += 1
+                    if entries >= MOST_ENTRIES:
+                        break
+                    if entry.is_dir(follow_symlinks=False):
+                        if not entry.name.startswith("."):
+                            below.append(entry.name)
+                    elif _EVENTS in entry.name and entry.is_file(follow_symlinks=False):
+                        names.append(entry.name)
+        except OSError:
+            continue
+        yield [place / name for name in sorted(names)[-MOST_FILES:]]
+        waiting.extend(place / name for name in sorted(below))
