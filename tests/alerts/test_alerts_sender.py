@@ -14,10 +14,10 @@ from tfckpt_trainer.alerts import sender as sender_module
 from tfckpt_trainer.alerts.alert import ALERT_KINDS, BY_ALERTS
 from tfckpt_trainer.alerts.sender import MOST_WAITING, AlertSender, sending_alerts
 from tfckpt_trainer.alerts.webhook import WebhookReceiver
-from tfckpt_trainer.launch.processes.lock import take_lock
 from tfckpt_trainer.rundir.event_log import TAIL_BYTES, note_event, read_entries, write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
+from tfckpt_trainer.rundir.storage.locks import take_lock
 from waiting import wait_until
 
 
@@ -36,7 +36,7 @@ def looks_often_and_waits_long(monkeypatch):
 
 def a_lock(run):
     """Fails if another sender of the run still follows its event log."""
-    lock = take_lock(run)
+    lock = take_lock(run.supervisor_lock)
     assert lock is not None
     return lock
 

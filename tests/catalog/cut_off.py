@@ -13,9 +13,6 @@ import sys
 import traceback
 from collections.abc import Callable
 
-# The product imports it at its first lock. Each child would do so again.
-import filelock  # noqa: F401
-
 from tfckpt_trainer.errors import TfckptError
 
 DONE, CUT_OFF, RAISED, SURVIVED, BROKEN = 0, 9, 10, 11, 12

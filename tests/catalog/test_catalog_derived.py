@@ -227,7 +227,7 @@ def test_rules_neither_count_nor_delete_it(run):
     found = Catalog(run).scan(2e9)
     decided = {d.checkpoint.name: d for d in plan(found, Policy(keep_last=2)).decisions}
     assert [name for name, d in decided.items() if not d.keep] == ["ckpt-3"]
-    assert decided["average-3"].reason == "made by `average`: delete it by name"
+    assert decided["average-3"].reason == "made by average: delete it by name"
     by_name = plan_of_names(found, ["average-7"])
     assert [c.name for c in by_name.deleted] == ["average-7"]
 

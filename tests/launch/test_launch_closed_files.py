@@ -12,13 +12,12 @@ from accounts import ALICE, BOB, GROUP, acting_as, share
 from requirements import needs
 from tfckpt_trainer.errors import TfckptError, UsageError, describe_error
 from tfckpt_trainer.launch.preflight import check_directory
-from tfckpt_trainer.launch.processes.lock import take_lock
 from tfckpt_trainer.launch.processes.logs import open_log
 from tfckpt_trainer.launch.processes.named_processes import not_permitted
 from tfckpt_trainer.launch.supervision.supervisor import why_no_start
 from tfckpt_trainer.rundir.full_disk import explain_disk_errors
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.storage.files import create_lock
+from tfckpt_trainer.rundir.storage.locks import take_lock
 
 pytestmark = needs("root")
 
@@ -42,7 +41,7 @@ def close(path: Path) -> str:
 
 def test_a_lock_and_a_log_name_their_owner_and_the_command(run: RunDirectory) -> None:
     for path, act in (
-        (run.supervisor_lock, lambda: take_lock(run)),
+        (run.supervisor_lock, lambda: take_lock(run.supervisor_lock)),
         (run.supervisor_log, lambda: open_log(run.supervisor_log, 0, ["python"])),
     ):
         told = close(path)
@@ -71,12 +70,12 @@ def test_a_trainer_says_how_it_gets_its_lock_or_that_a_link_is_in_the_way(
 ) -> None:
     told = close(run.trainer_lock)
     with acting_as(BOB), pytest.raises(TfckptError) as refused, explain_disk_errors(run):
-        create_lock(run.trainer_lock)
+        os.close(take_lock(run.trainer_lock))
     assert str(refused.value).endswith(f"{told}. Then start again.")
     run.trainer_lock.unlink()
     run.trainer_lock.symlink_to("/etc/hosts")
     with pytest.raises(TfckptError) as refused, explain_disk_errors(run):
-        create_lock(run.trainer_lock)
+        os.close(take_lock(run.trainer_lock))
     assert str(refused.value).endswith("Move the link away. Then start again.")
 
 

@@ -13,7 +13,6 @@ import pytest
 from tfckpt_trainer.errors import ExitCode, LaunchError
 from tfckpt_trainer.launch.batch.submissions import UNANSWERED
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.processes.lock import is_lock_held, take_lock
 from tfckpt_trainer.launch.slurm import batch_step, earlier_start
 from tfckpt_trainer.launch.slurm.earlier_start import (
     JobStart,
@@ -33,6 +32,7 @@ from tfckpt_trainer.rundir.records.event import SUPERVISOR, EventEntry, EventKin
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.storage.documents import load, store
+from tfckpt_trainer.rundir.storage.locks import is_locked, take_lock
 from waiting import wait_until
 
 SECOND = JobStart("7", 1)
@@ -54,12 +54,12 @@ def job(**fields: object) -> BatchJob:
 
 
 def test_a_lock_that_is_held_is_given_to_nobody_else(run: RunDirectory) -> None:
-    held = take_lock(run)
+    held = take_lock(run.supervisor_lock)
     assert held is not None
-    assert is_lock_held(run)
-    assert take_lock(run) is None
+    assert is_locked(run.supervisor_lock)
+    assert take_lock(run.supervisor_lock) is None
     os.close(held)
-    assert not is_lock_held(run)
+    assert not is_locked(run.supervisor_lock)
 
 
 def beat(run: RunDirectory, state: SupervisorState) -> None:
@@ -120,7 +120,7 @@ def test_a_directory_without_an_earlier_start_is_taken_at_once(run, waiting):
 
 
 def test_it_waits_for_a_lock_whose_holder_is_silent(run, waiting):
-    held = take_lock(run)
+    held = take_lock(run.supervisor_lock)
     start = waiting()
     wait_until(lambda: start.told, 10, "words")
     assert start.told[0].startswith(
@@ -151,7 +151,7 @@ def test_it_waits_for_a_supervisor_that_lives_though_the_lock_is_free(run, waiti
 
 
 def test_after_the_limit_it_says_what_is_left(run):
-    held = take_lock(run)
+    held = take_lock(run.supervisor_lock)
     with pytest.raises(LaunchError, match=r"holds the lock. It did not end within 0.1 s."):
         await_earlier_start(run, SECOND, lambda _: None, limit_seconds=0.1)
     os.close(held)
@@ -194,7 +194,7 @@ def test_a_job_that_is_not_the_one_of_the_run_ends_at_once(run, monkeypatch, cap
     )
     store(run.launch_file, options)
     monkeypatch.setenv("SLURM_JOB_ID", "6")
-    lock = take_lock(run)
+    lock = take_lock(run.supervisor_lock)
     assert batch_step.main([str(run.root)]) == ExitCode.PROBLEM
     os.close(lock)
     (entry,) = read_entries(run)

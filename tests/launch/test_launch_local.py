@@ -24,13 +24,13 @@ from tfckpt_trainer.errors import LaunchError, TfckptError, UsageError
 from tfckpt_trainer.launch import launcher
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.processes.lock import is_lock_held
 from tfckpt_trainer.launch.supervision.stop import stop_supervisor, wait_for_end
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.storage.documents import load, store
+from tfckpt_trainer.rundir.storage.locks import is_locked
 from waiting import LEAST_SECONDS, MOST_SECONDS, wait_until
 from weekly import weekly
 
@@ -177,7 +177,7 @@ def test_a_second_launch_names_the_first(run: Run) -> None:
 
     with pytest.raises(LaunchError, match=rf"process {status.pid}\).*attach.*stop"):
         launch(run.options("sleep=60", workers=1))
-    assert is_lock_held(run.directory)
+    assert is_locked(run.directory.supervisor_lock)
 
 
 def test_of_two_launches_at_once_one_wins(run: Run, tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_workers_that_outlived_their_supervisor_are_named_and_can_be_stopped(run
     pids = [worker.pid for worker in status.workers]
     children = [int(run.wait_for_file(f"child-{index}")) for index in range(2)]
     os.kill(status.pid, signal.SIGKILL)
-    wait_until(lambda: not is_lock_held(run.directory), 5, "the supervisor's end")
+    wait_until(lambda: not is_locked(run.directory.supervisor_lock), 5, "the supervisor's end")
 
     with pytest.raises(LaunchError, match="without a supervisor") as raised:
         launch(run.options("sleep=60"))

@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 from network_disks import CACHE_SECONDS, short_directory
 
 from beating import beating
@@ -33,6 +32,7 @@ from tfckpt_trainer.rundir.storage.directory_changes import PolledDirectory, wat
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_trainer.rundir.storage.files import overwrite, read_bounded, write_atomic
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
+from tfckpt_trainer.rundir.storage.locks import locked
 from tfckpt_tui.services.runs.brief_reading import brief_account
 from waiting import MOST_SECONDS, attempts, wait_until
 
@@ -163,7 +163,7 @@ def test_a_trainer_that_another_machine_has_cached_is_alive(roots, name):
 def test_locks_are_not_shared_and_the_trainer_that_came_second_leaves(roots, name, file_of):
     here, there = (RunDirectory(root / name) for root in roots)
     here.create()
-    with FileLock(here.trainer_lock), FileLock(there.trainer_lock, timeout=1):
+    with locked(here.trainer_lock, 60, "test"), locked(there.trainer_lock, 60, "test"):
         files = [file_of(run) for run in (here, there)]
         left: list[tuple[int, int]] = []
         for number, file in enumerate(files):

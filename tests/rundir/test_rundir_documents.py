@@ -116,13 +116,25 @@ def test_each_kind_of_document_of_a_newer_release_names_that_release(tmp_path, w
             copy.write_bytes(encode(a_head()))
         with pytest.raises(NewerFileError, match=r"written by tfckpt-tui 9\.8\.7: it has schema"):
             load(path, kind)
-        assert find_newer(path).endswith(
-            "Upgrade with `pip install --upgrade 'tfckpt-tui>=9.8.7'`."
-        )
+        assert "Upgrade with `pip install --upgrade 'tfckpt-tui>=9.8.7'`." in find_newer(path)
         with pytest.raises(RefusedError, match=r"tfckpt-tui>=9\.8\.7.* Nothing was changed"):
             store(path, a_head())
         assert json.loads(path.read_bytes()) == newer
         assert find_newer(tmp_path / "other.json") == ""
+
+
+@pytest.mark.parametrize(
+    "release", ["1'; touch owned; '", "$(touch owned)", "1 --index-url=x", "1.0\n", "٣.1", "1" * 60]
+)
+def test_what_is_no_release_is_in_no_command(tmp_path, release):
+    """Another user may have written it, and a message is pasted."""
+    path = tmp_path / "head.json"
+    path.write_text(json.dumps({"schema": 99, "written_by": release}))
+    with pytest.raises(NewerFileError) as refused:
+        load(path, Head)
+    for said in (find_newer(path), str(refused.value)):
+        assert "`pip install --upgrade tfckpt-tui`" in said
+        assert release not in said
 
 
 def test_what_appears_in_a_run_in_training_does_not_end_it(tmp_path):

@@ -38,7 +38,6 @@ WRITES: dict[str, Act] = {
     "open_or_move_aside": lambda path: os.close(
         files.open_or_move_aside(path, os.O_WRONLY | os.O_TRUNC)[0]
     ),
-    "create_lock": lambda path: files.create_lock(path.with_name("lock")),
     "open_lock": lambda path: os.close(files.open_lock(path.with_name("lock"))),
     "move": lambda path: files.move(path, path.with_name("moved")),
     "rename": lambda path: files.rename(path, path.with_name("moved")),

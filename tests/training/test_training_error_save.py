@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from filelock import FileLock
 from this_process import run_here
 from training_cluster import SCRIPTS, Cluster
 
@@ -19,6 +18,7 @@ from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.exactness import ExactnessLevel
 from tfckpt_trainer.rundir.records.worker import Ending
 from tfckpt_trainer.rundir.storage.documents import load
+from tfckpt_trainer.rundir.storage.locks import locked
 from waiting import wait_until
 from weekly import weekly
 
@@ -130,7 +130,7 @@ def test_nothing_is_saved_beside_another_trainer(tmp_path: Path):
     with Cluster(tmp_path / "run", SCRIPT.name, words, 1, "one-device") as cluster:
         run = RunDirectory(cluster.run_dir)
         wait_until((tmp_path / "run-left").exists, 120, "an end of the loop")
-        with FileLock(run.trainer_lock):
+        with locked(run.trainer_lock, 60, "test"):
             (tmp_path / "run-locked").touch()
             assert cluster.wait() == [1], cluster.output()
     reason = "another trainer has started in this directory."

@@ -34,7 +34,6 @@ HEAVY = {"textual", "rich", "tensorflow", "keras", "numpy", "tensorboard", "watc
 _SELDOM = {
     "dataclasses",
     "email",
-    "filelock",
     "http",
     "importlib.metadata",
     "psutil",

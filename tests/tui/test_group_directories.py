@@ -29,7 +29,6 @@ from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.retention.prune import settle_interrupted_prunes
 from tfckpt_trainer.errors import ExitCode, NotWritableError, RefusedError, describe_error
 from tfckpt_trainer.launch.preflight import check_directory
-from tfckpt_trainer.launch.processes.lock import is_lock_held, take_lock
 from tfckpt_trainer.machine.permissions import access_advice
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
@@ -45,6 +44,7 @@ from tfckpt_trainer.rundir.storage.files import (
     open_lock,
     write_atomic,
 )
+from tfckpt_trainer.rundir.storage.locks import is_locked, take_lock
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 from tfckpt_tui.services.control import prune
@@ -346,8 +346,8 @@ def test_all_locks_of_a_run_are_closed_to_others(shared: Path) -> None:
     with acting_as(ALICE, 0o022):
         made = two_branches(shared, time.time() - 3600)
         act(made, "ckpt-100")
-        assert not is_lock_held(made.run)
-        lock = take_lock(made.run)
+        assert not is_locked(made.run.supervisor_lock)
+        lock = take_lock(made.run.supervisor_lock)
         assert lock is not None
         os.close(lock)
     locks = {path.name: path.stat().st_mode & 0o007 for path in made.run.control.glob("*.lock")}
@@ -819,6 +819,83 @@ def test_a_closed_run_directory_is_opened_by_the_command_of_a_prune(shared: Path
     subprocess.run(command, shell=True, check=True, user=ALICE, extra_groups=[GROUP])
     with acting_as(BOB):
         prune_one()
+
+
+def forged(path: Path, **fields: object) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({"schema": 99, **fields}))
+    return path
+
+
+DOCUMENTS = [
+    "head.json",
+    "job.json",
+    "launch.json",
+    "records/ckpt-100.json",
+    "run.json",
+    "saving/ckpt-900.json",
+    "status/worker-0.json",
+    "trash/20261201T000000-aaaaaa/manifest.json",
+    "trash/20261201T000000-a;touch b/manifest.json",
+]
+
+
+@pytest.mark.parametrize("place", DOCUMENTS)
+def test_a_forged_document_of_a_newer_release_is_moved_away_by_the_command_of_the_refusal(
+    shared: Path, tool: Tool, place: str
+) -> None:
+    """It kept everybody from changing the run, and an upgrade could not help."""
+    with acting_as(ALICE):
+        made = two_branches(shared, time.time() - 3600)
+    path = made.run.control / place
+    with acting_as(BOB):
+        path.unlink(missing_ok=True)
+        forged(path)
+    with acting_as(ALICE):
+        refused = tool("prune", shared, "ckpt-100", "ckpt-200", "--yes")
+        assert refused.code == ExitCode.REFUSED
+        assert f"{path} belongs to user {BOB}. If nobody used a newer release" in refused.words
+        commands = re.findall(r"`(mv .*?)`", refused.words)
+        assert len(commands) == 1
+        subprocess.run(["sh", "-c", commands[0]], check=True, cwd=shared)
+        assert tool("prune", shared, "ckpt-200", "--yes").code == ExitCode.DONE
+        assert tool("undo", shared).code == ExitCode.DONE
+    assert not list(shared.rglob("touch*"))
+    assert not (shared / "b").exists()
+
+
+@pytest.mark.parametrize("name", ["20261201T000000-aaaaab", "20261201T000000-a;touch b"])
+def test_what_cannot_be_used_in_the_trash_is_deleted_by_the_command_and_nothing_else(
+    shared: Path, tool: Tool, name: str
+) -> None:
+    """`rm -r B/my run/…` deleted `B/my`, and the name of a directory was a command."""
+    beside = shared / "my"
+    with acting_as(ALICE):
+        made = two_branches(shared / "my run", time.time() - 3600)
+        beside.mkdir()
+        left = made.run.trash / name
+        left.mkdir()
+        (left / "manifest.json").write_text("{")
+        said = tool("trash", made.run.root)
+        (command,) = re.findall(r"`(rm -r .*?)`", said.words)
+        subprocess.run(["sh", "-c", command], check=True, cwd=shared)
+        assert tool("trash", made.run.root).code == ExitCode.DONE
+    assert beside.is_dir()
+    assert not left.exists()
+    assert not list(shared.glob("b"))
+
+
+def test_a_job_id_is_one_word_of_a_command(shared: Path, tool: Tool) -> None:
+    with acting_as(ALICE):
+        made = two_branches(shared, time.time() - 3600)
+    with acting_as(BOB):
+        made.run.job_file.write_text(
+            json.dumps({"scheduler": "slurm", "id": "1;touch b", "submitted_at": 1.0, "script": ""})
+        )
+    with acting_as(ALICE):
+        for command in ("status", "stop", "prune", "trash"):
+            said = tool(command, shared, *(("ckpt-100", "--yes") if command == "prune" else ()))
+            assert "touch b" not in "".join(re.findall(r"`.*?`", said.words + said.data))
 
 
 def put_in_trash(made: RunFactory, phase: TrashPhase, **changes: object) -> Path:

@@ -329,6 +329,7 @@ def test_no_run_is_opened_behind_a_link_of_another_user(tool: Tool, place: Place
 
 HOOKS = {
     "copy": (local_destination, "settle_interrupted_prunes"),
+    "copy lock": (local_destination, "take_lock"),
     "extract-npz": (array_file, "temporary_path"),
     "extract-safetensors": (array_file, "temporary_path"),
     "convert": (derived, "make_marked"),
@@ -365,7 +366,7 @@ def test_a_link_that_comes_to_the_destination_meanwhile_is_not_followed(
     swapped(elsewhere, place.private / "docs", monkeypatch, *HOOKS[command])
     # The script of an export begins in a directory that Alice can enter.
     monkeypatch.chdir(place.run)
-    as_alice(tool, *COPIES[command](place.run, elsewhere.run / "dest"))
+    as_alice(tool, *COPIES[command.partition(" ")[0]](place.run, elsewhere.run / "dest"))
     assert (elsewhere.run / "dest").is_symlink()
     assert list((place.private / "docs").iterdir()) == []
 

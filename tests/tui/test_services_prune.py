@@ -13,7 +13,6 @@ from subprocess import PIPE
 
 import pytest
 from answering_trainer import AnsweringTrainer, moving_files
-from filelock import FileLock
 from rundir_factory import RunFactory, two_branches
 
 from bundle_writing import write_floats
@@ -24,6 +23,7 @@ from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.storage.locks import locked
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 from tfckpt_tui.services.control import prune
 from tfckpt_tui.services.control.request import FrontEnd
@@ -274,7 +274,7 @@ def test_beside_a_trainer_that_holds_the_lock_nothing_is_touched(
     holder = os.fork()
     if holder == 0:
         gc.disable()
-        with FileLock(ended.run.trainer_lock):
+        with locked(ended.run.trainer_lock, 60, "test"):
             os.write(writer, b"held")
             os.close(writer)
             os.read(os.pipe()[0], 1)

@@ -18,6 +18,7 @@ from tfckpt_trainer.rundir.heartbeats.health import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import load, store
+from tfckpt_trainer.rundir.storage.locks import locked
 from tfckpt_tui.services.control import prune
 from tfckpt_tui.services.control.request import FrontEnd
 from waiting import wait_until
@@ -85,12 +86,11 @@ def test_a_worker_that_starts_is_told_as_such(ended: RunFactory) -> None:
 
 def test_where_the_lock_is_not_shared(ended: RunFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each client of such a file system locks a file of its own."""
-    from filelock import FileLock
 
     run = ended.run
     before = files(run)
     with beating(run, hidden=True) as pid:
-        with FileLock(run.trainer_lock):
+        with locked(run.trainer_lock, 60, "test"):
             # The name is given to another file: to the next client nothing is locked.
             run.trainer_lock.rename(run.control / "trainer.lock.of-another-client")
             real = time.time

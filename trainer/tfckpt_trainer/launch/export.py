@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -116,7 +117,8 @@ def export(
         )
     if not target.parent.is_dir():
         raise UsageError(
-            f"{target.parent} is not a directory. Create it: `mkdir -p {target.parent}`."
+            f"{target.parent} is not a directory. Create it: "
+            f"`mkdir -p {shlex.quote(os.fspath(target.parent))}`."
         )
     began = time.monotonic()
     reports = {}

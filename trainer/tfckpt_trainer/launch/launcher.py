@@ -17,7 +17,6 @@ from tfckpt_trainer.launch.preflight import (
     check_no_orphans,
     check_options,
 )
-from tfckpt_trainer.launch.processes.lock import is_lock_held, take_lock
 from tfckpt_trainer.launch.processes.logs import last_lines, open_log
 from tfckpt_trainer.launch.schedulers import SCHEDULER
 from tfckpt_trainer.rundir.event_log import read_entries
@@ -30,6 +29,7 @@ from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.run_info import update_run_info
 from tfckpt_trainer.rundir.storage.documents import encode, store
 from tfckpt_trainer.rundir.storage.files import delete_file
+from tfckpt_trainer.rundir.storage.locks import is_locked, take_lock
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_trainer.words.advice import Advice, command_or_key
 
@@ -109,7 +109,7 @@ def _write_run_file(run: RunDirectory, options: LaunchOptions) -> None:
 def _take_lock(run: RunDirectory) -> int | None:
     """Takes the lock; waits for a supervisor that has ended but not exited."""
     deadline = time.monotonic() + LEAVING_SECONDS
-    while (lock := take_lock(run)) is None:
+    while (lock := take_lock(run.supervisor_lock)) is None:
         status = read_supervisor(run)
         at_work = status is not None and not status.has_ended
         if at_work or time.monotonic() > deadline:
@@ -154,7 +154,7 @@ def _await_workers(run: RunDirectory, earlier: SupervisorStatus | None) -> Super
     deadline = time.monotonic() + SUPERVISOR_SECONDS
     running_since: float | None = None
     while time.monotonic() < deadline:
-        held = is_lock_held(run)
+        held = is_locked(run.supervisor_lock)
         status = read_supervisor(run)
         status = status if status != earlier else None
         if status is not None and status.has_ended:

@@ -117,6 +117,37 @@ def access_advice(path: Path) -> Advice:
     )
 
 
+def moving_advice(path: Path) -> str:
+    """Says whose a document of a newer release is, and how to go on if there is no such release.
+
+    Whoever may write to a run can put one there, which would keep everybody else from changing it.
+
+    Args:
+        path: The document.
+    """
+    try:
+        owner = path.lstat().st_uid
+    except OSError:
+        return ""
+    who = name_of(owner) or f"user {owner}"
+    moved = next(filter(_may_move, _within_run(path)), None)
+    if moved is None:
+        return f"{path} belongs to {who}. If they used no newer release, have them delete it."
+    # Above its directory: what reads that finds it no longer.
+    control = next((place for place in moved.parents if place.name == CONTROL), moved.parent)
+    aside = control / f"{moved.name}.of-{who.replace(' ', '-')}"
+    return (
+        f"{path} belongs to {who}. If nobody used a newer release here, move it away: "
+        f"`mv {_word(moved)} {_word(aside)}`."
+    )
+
+
+def _may_move(path: Path) -> bool:
+    """Whether this user may take a file or directory out of its directory."""
+    writes = os.access(path.parent, os.W_OK | os.X_OK, effective_ids=BY_EFFECTIVE_ID)
+    return writes and may_replace(path)
+
+
 def _is_added(path: Path) -> bool:
     """Whether the sticky bit of a directory of this user lets others own what lies there."""
     directory, owner = path.parent.stat(), path.lstat().st_uid

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from tfckpt_trainer.catalog.directory.other_formats import format_of
 from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
 from tfckpt_trainer.errors import (
     DamagedFileError,
+    NewerFileError,
     UsageError,
     describe_error,
 )
@@ -260,6 +262,8 @@ def read_manifest(directory: Path) -> tuple[TrashManifest | None, str]:
         manifest = load(directory / MANIFEST, TrashManifest)
     except FileNotFoundError:
         return None, ""
+    except NewerFileError as error:
+        return None, f"{directory} cannot be used: {error}"
     except (DamagedFileError, OSError) as error:
         return None, _damage(directory, describe_error(error))
     if manifest.id != directory.name.removesuffix(EMPTIED):
@@ -281,7 +285,8 @@ def _signed(directory: Path, manifest: TrashManifest) -> TrashManifest:
 def _damage(directory: Path, why: str) -> str:
     return (
         f"{directory} cannot be used: {why.rstrip('.')}. Its files stay there: move the ones that "
-        f"you need to the run directory, and delete the rest with `rm -r {directory}`."
+        f"you need to the run directory, and delete the rest with "
+        f"`rm -r {shlex.quote(os.fspath(directory))}`."
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import stat
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -221,7 +222,7 @@ class _Emptying:
         if os.path.lexists(directory):
             self.problems.append(
                 f"{directory} has files that no prune moved there. They stay: list them with "
-                f"`ls -lR {directory}`."
+                f"`ls -lR {shlex.quote(os.fspath(directory))}`."
             )
 
     def _remove(self, directory: Path) -> None:
@@ -250,7 +251,7 @@ class _Emptying:
 def _not_deleted(directory: Path, error: OSError) -> str:
     return (
         f"{directory} could not be deleted completely: {describe_error(error)}. "
-        f"Try again, or list it with `ls -lR {directory}`."
+        f"Try again, or list it with `ls -lR {shlex.quote(os.fspath(directory))}`."
     )
 
 

@@ -187,7 +187,7 @@ def _why_left(checkpoint: Checkpoint) -> str:
         return f"it belongs to {checkpoint.stranger}: delete it by name"
     made = checkpoint.derived
     if made is not None:
-        return f"made by `{made.operation}`: delete it by name"
+        return f"made by {made.operation}: delete it by name"
     if checkpoint.restorable:
         return "its CheckpointManager or Saver may keep it: delete it by name"
     if checkpoint.state in {CheckpointState.UNREADABLE, CheckpointState.UNSUPPORTED}:

@@ -14,7 +14,6 @@ from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_e
 from tfckpt_trainer.launch.local.standby import STANDBY, Standby, as_program
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.processes.cluster import addresses, free_ports, plan_gpus
-from tfckpt_trainer.launch.processes.lock import take_lock
 from tfckpt_trainer.launch.processes.logs import open_run_log
 from tfckpt_trainer.launch.processes.workers import RunningWorker, end_workers, start_worker
 from tfckpt_trainer.launch.supervision.restart_policy import Next
@@ -24,6 +23,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.run_info import staying_in
 from tfckpt_trainer.rundir.storage.documents import decode, load, replace_newer_documents
+from tfckpt_trainer.rundir.storage.locks import take_lock
 
 
 class LocalStarter:
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The launch waits for this process only: its child runs on by itself.
         os._exit(0)
     try:
-        lock = take_lock(run) if given.lock is None else given.lock
+        lock = take_lock(run.supervisor_lock) if given.lock is None else given.lock
         if lock is None:
             raise LaunchError(f"{run.root} already has a supervisor.")
         options = load(run.launch_file, LaunchOptions) if given.lock is None else _given_options()

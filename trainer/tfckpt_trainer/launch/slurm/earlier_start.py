@@ -18,7 +18,6 @@ import msgspec
 
 from tfckpt_trainer.errors import LaunchError
 from tfckpt_trainer.launch.batch.job_record import load_job_record, read_job_record
-from tfckpt_trainer.launch.processes.lock import take_lock
 from tfckpt_trainer.launch.slurm.controller import cancel_steps, describe_dead_nodes, running_steps
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.heartbeats.liveness import find_other_supervisor, find_other_trainer
@@ -26,6 +25,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.storage.documents import store
+from tfckpt_trainer.rundir.storage.locks import take_lock
 from tfckpt_trainer.words.advice import Advice, command_or_key
 from tfckpt_trainer.words.times import CLOCK, local_time
 
@@ -206,7 +206,7 @@ def await_earlier_start(
     """
     began, told = time.monotonic(), False
     while True:
-        lock = take_lock(run)
+        lock = take_lock(run.supervisor_lock)
         left = _what_is_left(run, lock is not None)
         if lock is not None:
             if not left:

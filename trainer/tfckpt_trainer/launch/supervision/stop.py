@@ -12,7 +12,6 @@ from functools import partial
 import msgspec
 
 from tfckpt_trainer.errors import LaunchError, TfckptError, describe_error
-from tfckpt_trainer.launch.processes.lock import is_lock_held
 from tfckpt_trainer.launch.processes.named_processes import not_permitted, require_named_by_its_user
 from tfckpt_trainer.launch.processes.orphans import (
     OrphanProcess,
@@ -35,6 +34,7 @@ from tfckpt_trainer.rundir.records.event import SUPERVISOR, EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import BEFORE_RUN
 from tfckpt_trainer.rundir.storage.documents import load, try_read
+from tfckpt_trainer.rundir.storage.locks import is_locked
 from tfckpt_trainer.words.advice import Advice, command_or_key
 
 LOOK_SECONDS = 1.0
@@ -83,7 +83,7 @@ def living_processes(run: RunDirectory) -> list[str]:
     """Returns the descriptions of the processes of a run that live and prevent a new launch."""
     now = time.time()
     alive = []
-    if is_lock_held(run):
+    if is_locked(run.supervisor_lock):
         supervisor = living_supervisor(run, now)
         alive.append(f"supervisor (process {supervisor.pid})" if supervisor else "supervisor")
     return [*alive, *map(str, orphan_processes(run, now))]

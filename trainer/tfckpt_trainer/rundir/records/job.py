@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import msgspec
+
 from tfckpt_trainer.rundir.storage.documents import Document
+
+JobId = Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z][0-9A-Za-z_.+:@-]{0,99}\Z")]
+"""The ID of a batch job: one word of a command, which messages contain."""
 
 
 class BatchJob(Document, frozen=True, kw_only=True):
@@ -26,7 +33,7 @@ class BatchJob(Document, frozen=True, kw_only=True):
     """
 
     scheduler: str
-    id: str
+    id: JobId
     cluster: str = ""
     user: str = ""
     name: str = ""

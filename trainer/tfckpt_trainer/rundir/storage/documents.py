@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import zlib
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from tfckpt_trainer.errors import (
     TfckptError,
     UsageError,
 )
+from tfckpt_trainer.machine.permissions import moving_advice
 from tfckpt_trainer.rundir.storage.files import (
     RECORD_LIMIT,
     NotFlushedError,
@@ -37,8 +39,8 @@ SCHEMA = 1
 SEALED_SCHEMA = 2
 """Schema version of documents that end with a checksum."""
 
-_LONGEST_RELEASE = 40
-"""Characters of a version; a longer text is not one."""
+_RELEASE = r"\d{1,9}(\.\d{1,9}){0,5}((a|b|rc|\.post|\.dev)\d{1,9}){0,3}"
+"""How a release is named; anything else may be part of a command that somebody pastes."""
 
 WRITTEN_BY = "written_by"
 """The field of a stored document with the release that wrote it."""
@@ -191,11 +193,12 @@ def find_newer(path: Path) -> str:
     schema = raw.get("schema")
     if not isinstance(schema, int) or schema <= version:
         return ""
-    return _newer_words(path.name, schema, version, raw.get(WRITTEN_BY))
+    words = _newer_words(path.name, schema, version, raw.get(WRITTEN_BY))
+    return f"{words} {moving_advice(path)}"
 
 
 def _newer_words(source: str, schema: int, version: int, release: object) -> str:
-    is_known = isinstance(release, str) and 0 < len(release) < _LONGEST_RELEASE
+    is_known = isinstance(release, str) and re.fullmatch(_RELEASE, release, re.ASCII) is not None
     by = f"tfckpt-tui {release}" if is_known else "a newer tfckpt-tui"
     needed = f"'tfckpt-tui>={release}'" if is_known else "tfckpt-tui"
     return (
@@ -302,10 +305,11 @@ def load_with_text(
     try:
         text = read_bounded(path, limit, written_by=written_by)
         return decode(text, kind, os.fspath(path).rpartition("/")[2]), text
-    except (DamagedFileError, PermissionError) as error:
-        # The copy of what a newer release wrote may be older.
-        may_use_copy = kind.has_copy and not isinstance(error, NewerFileError)
-        copy = _load_copy(Path(path), kind, limit, written_by) if may_use_copy else None
+    except NewerFileError as error:
+        # Its copy may be older.
+        raise NewerFileError(f"{error} {moving_advice(Path(path))}") from None
+    except (DamagedFileError, PermissionError):
+        copy = _load_copy(Path(path), kind, limit, written_by) if kind.has_copy else None
         if copy is None:
             raise
         return copy

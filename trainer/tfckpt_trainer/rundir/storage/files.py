@@ -603,11 +603,6 @@ def _create(path: str, flags: int) -> int:
     return descriptor
 
 
-def create_lock(path: Path) -> None:
-    """Creates a file to be locked, unless there is one; see `open_lock`."""
-    os.close(open_lock(path))
-
-
 _REPLACED = 0o044
 _DIRECTORY = 0o075
 """What others may do with a file that is replaced, and with a directory."""

@@ -8,8 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from tfckpt_trainer.code_version import code_directory, read_code_version
 from tfckpt_trainer.errors import ExitCode, RefusedError
 from tfckpt_trainer.rundir.disk_reserve import keep_reserve
@@ -19,7 +17,8 @@ from tfckpt_trainer.rundir.records.run import ScriptCommand
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.run_info import update_run_info
 from tfckpt_trainer.rundir.storage.documents import remove, store
-from tfckpt_trainer.rundir.storage.files import IrregularFileError, create_lock
+from tfckpt_trainer.rundir.storage.files import IrregularFileError
+from tfckpt_trainer.rundir.storage.locks import take_lock
 from tfckpt_trainer.rundir.storage.parent_directory import LinkedFileError
 from tfckpt_trainer.training.process.signals_and_exit import is_restart, leave, was_launched
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
@@ -39,7 +38,7 @@ class RunOwnership:
         self._queue = telemetry.queue
         self._event_log = telemetry.event_log
         telemetry.heartbeat.file.on_other_trainer = self._leave_to_other
-        self._lock = FileLock(run.trainer_lock)
+        self._lock: int | None = None
 
     def acquire(self, **info: Any) -> None:
         """Takes the lock, ends the commands of an earlier trainer, and writes `run.json`.
@@ -68,15 +67,14 @@ class RunOwnership:
 
     def acquire_again(self) -> bool:
         """Takes the lock after `release`; returns False if another trainer has it."""
-        try:
-            self._lock.acquire(timeout=LOCK_AGAIN_SECONDS)
-        except Timeout:
-            return False
-        return True
+        self._lock = take_lock(self._run.trainer_lock, LOCK_AGAIN_SECONDS)
+        return self._lock is not None
 
     def release(self) -> None:
         """Releases the lock, if this process holds it."""
-        self._lock.release()
+        held, self._lock = self._lock, None
+        if held is not None:
+            os.close(held)
 
     def _leave_to_other(self, other: WorkerStatus) -> None:
         """Ends this process at once: another trainer writes to the same directory.
@@ -93,28 +91,26 @@ class RunOwnership:
         sys.stderr.write(f"{message}\n")
         leave(ExitCode.REFUSED)
 
-    def _create_lock(self) -> None:
-        """Creates the file of the lock. What lies in its place ends no run that goes on."""
+    def _take_lock(self) -> int | None:
+        """Takes the lock. What lies in place of its file ends no run that goes on."""
         try:
-            create_lock(self._run.trainer_lock)
+            return take_lock(self._run.trainer_lock, LOCK_SECONDS)
         except (IrregularFileError, IsADirectoryError, LinkedFileError):
             if not is_restart():
                 raise
             for moved in self._run.move_others_aside():
                 self._event_log.note(EventKind.NOTE, moved)
-            create_lock(self._run.trainer_lock)
+            return take_lock(self._run.trainer_lock, LOCK_SECONDS)
 
     def _acquire_lock(self) -> None:
-        self._create_lock()
-        try:
-            self._lock.acquire(timeout=LOCK_SECONDS)
-        except Timeout:
+        self._lock = self._take_lock()
+        if self._lock is None:
             run = self._run
             raise RefusedError(
                 f"Another trainer, a prune or a copy works in {run.root}: it holds "
                 f"{run.trainer_lock}. `tfckpt-tui stop {run.shell_word}` stops a trainer; wait for "
                 "the others, or train in another directory."
-            ) from None
+            )
 
 
 def _store_command(run: RunDirectory) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -88,7 +89,7 @@ class FinishedRun:
         ended = f"{reason}, after step {self._position.step:,}"
         if not self._holds:
             return f"{ended}. To train on, use dataset.repeat() with total_steps."
-        place, name = self._run.shell_word, self._position.parent
+        place, name = self._run.shell_word, shlex.quote(self._position.parent or "")
         return (
             f"{ended}. To train on, raise total_steps (epochs in fit), or use "
             f"`tfckpt-tui restore {place} --name {name} --next-start` and start again."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -39,7 +40,7 @@ from tfckpt_trainer.rundir.records.command import Command, PruneArguments, UndoA
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.storage.documents import encode
-from tfckpt_trainer.rundir.storage.files import create_lock
+from tfckpt_trainer.rundir.storage.locks import take_lock
 from tfckpt_trainer.rundir.storage.owners import user_name
 from tfckpt_trainer.words.advice import Advice, command_or_key, only_command
 from tfckpt_tui.formats import units
@@ -372,29 +373,24 @@ def without_trainer(
         DiskFullError: The disk is full.
         NotWritableError: The directory cannot be written to.
     """
-    # Imported here, so that the app shows its first frame sooner.
-    from filelock import FileLock, Timeout
 
-    lock = FileLock(run.trainer_lock, timeout=LOCK_SECONDS)
-
-    def prepare() -> None:
+    def prepare() -> int | None:
         run.create()
-        create_lock(run.trainer_lock)
-        lock.acquire()
+        return take_lock(run.trainer_lock, LOCK_SECONDS)
 
     try:
-        begin_change(run, prepare)
+        lock = begin_change(run, prepare)
     except DiskFullError:
         # If not even a directory fits, no trainer of this library works there or can start.
         if needs_room or run.control.exists():
             raise
         yield
         return
-    except Timeout:
+    if lock is None:
         raise RefusedError(
             f"A trainer holds {run.trainer_lock} and does not answer; nothing was changed.",
             only_command("See its state with ", "status", run.root),
-        ) from None
+        )
     try:
         _refuse_silent_trainer(run)
         with suppress(*(() if needs_room else (DiskFullError,))):
@@ -402,7 +398,7 @@ def without_trainer(
                 _settle(run)
         yield
     finally:
-        lock.release()
+        os.close(lock)
 
 
 def refuse_unfinished(run: RunDirectory) -> None:

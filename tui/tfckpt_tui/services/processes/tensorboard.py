@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -297,7 +298,8 @@ def _await(process: subprocess.Popen[bytes], host: str, port: int, log: Path) ->
     if any(PKG_RESOURCES in line for line in ending):
         raise TfckptError(
             "TensorBoard did not start: this release imports pkg_resources, which setuptools has "
-            f"only before release 82. Run `{sys.executable} -m pip install 'setuptools<82'`."
+            "only before release 82. Run "
+            f"`{shlex.quote(sys.executable)} -m pip install 'setuptools<82'`."
         )
     lines = "\n".join(f"  {line}" for line in ending)
     raise TfckptError(f"TensorBoard did not start on port {port}. The end of {log}:\n{lines}")

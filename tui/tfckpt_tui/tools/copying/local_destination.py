@@ -14,7 +14,6 @@ from typing import BinaryIO
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.retention.prune import settle_interrupted_prunes
 from tfckpt_trainer.errors import RefusedError, TfckptError, UsageError, describe_error
-from tfckpt_trainer.launch.processes.lock import is_lock_held
 from tfckpt_trainer.machine.permissions import may_replace
 from tfckpt_trainer.rundir.full_disk import is_full
 from tfckpt_trainer.rundir.heartbeats.liveness import find_other_trainer
@@ -24,7 +23,6 @@ from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.disk import disk
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_trainer.rundir.storage.files import (
-    create_lock,
     delete_file,
     delete_if_empty,
     facts_of,
@@ -36,6 +34,7 @@ from tfckpt_trainer.rundir.storage.files import (
     sync_directory,
     write_atomic,
 )
+from tfckpt_trainer.rundir.storage.locks import is_locked, take_lock
 from tfckpt_trainer.rundir.storage.own_links import resolve_named
 from tfckpt_trainer.rundir.storage.parent_directory import (
     LinkedDirectoryError,
@@ -174,24 +173,18 @@ class LocalDestination:
             write_atomic(target, data, temporary=temporary_path(target))
 
     def _lock(self) -> None:
-        # Imported here, so that other commands start sooner.
-        from filelock import FileLock, Timeout
-
         _make_directories(self._run.control)
-        create_lock(self._run.trainer_lock)
-        lock = FileLock(self._run.trainer_lock, timeout=0)
-        try:
-            lock.acquire()
-        except Timeout:
-            raise in_use(self.label) from None
-        self._held.callback(lock.release)
+        lock = take_lock(self._run.trainer_lock)
+        if lock is None:
+            raise in_use(self.label)
+        self._held.callback(os.close, lock)
         self._is_locked = True
         remove_leftovers(self._root)
         # A prune that goes on later would take a copy of the same name with it.
         settle_interrupted_prunes(self._run)
 
     def _refuse_trainer(self) -> None:
-        if is_lock_held(self._run):
+        if is_locked(self._run.supervisor_lock):
             raise refuse_live(self.label, "its supervisor runs")
         worker = find_other_trainer(self._run)
         if worker is not None:

@@ -15,6 +15,7 @@ from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, Supervis
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import decode
 from tfckpt_trainer.rundir.storage.files import create_file, make_directory, provide_directory
+from tfckpt_trainer.rundir.storage.locks import take_lock
 from tfckpt_trainer.rundir.storage.scratch_directory import scratch_directory
 from tfckpt_tui.tools.copying import remote_scripts as scripts
 from tfckpt_tui.tools.copying.address import HostPath
@@ -151,9 +152,6 @@ class SshDestination:
 
     def _lock(self) -> None:
         """Keeps other processes of this user from copying to the same place."""
-        # Imported here, so that other commands start sooner.
-        from filelock import FileLock, Timeout
-
         place = state_directory()
         if place is None:
             return
@@ -163,12 +161,10 @@ class SshDestination:
             # The names at the destination are safe without this lock too.
             return
         name = hashlib.sha256(self.label.encode(errors="surrogateescape")).hexdigest()[:16]
-        lock = FileLock(place / f"copy-{name}.lock", timeout=0)
-        try:
-            lock.acquire()
-        except Timeout:
-            raise in_use(self.label) from None
-        self._held.callback(lock.release)
+        lock = take_lock(place / f"copy-{name}.lock")
+        if lock is None:
+            raise in_use(self.label)
+        self._held.callback(os.close, lock)
 
 
 def _no_rsync(machine: str) -> TfckptError:

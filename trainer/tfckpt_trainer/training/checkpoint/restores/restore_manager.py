@@ -230,7 +230,8 @@ class RestoreManager:
         if not problem:
             _, problem = self.change_values(target.values, by="restore")
         if problem:
-            given = " ".join(f"--set {name}={number(to)}" for name, to in target.values.items())
+            pairs = [f"{name}={number(to)}" for name, to in target.values.items()]
+            given = shlex.join(word for pair in pairs for word in ("--set", pair))
             raise RefusedError(
                 f"The start from {target.name} was chosen with `{given}`, which this script cannot "
                 f"have: {problem.rstrip('.')}. Choose it again, with other values or without, with "
