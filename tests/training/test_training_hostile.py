@@ -369,9 +369,9 @@ def test_what_a_stranger_leaves_keeps_no_run_from_its_first_start(make_run, tmp_
     (root / "ckpt-400.data-00000-of-00001").unlink()
     assert len(list(make_run(total_steps=2))) == 2
     messages = [entry.message for entry in read_entries(RunDirectory(root))]
-    for name in ("ckpt-260", "ckpt-340", "ckpt-380"):
-        words = f"{name} was passed over: it is no checkpoint, and another user put it there."
-        assert words in messages
+    # One entry for each of the two starts, also about thousands.
+    _, words = (message for message in messages if "were passed over: they are no" in message)
+    assert all(name in words for name in ("ckpt-260", "ckpt-340", "ckpt-380"))
 
 
 @needs("root")

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from event_files import steps_with
 from tfckpt_trainer.bundle.state_file import read_state_file
 from tfckpt_trainer.catalog.commit.saves import point_state_file_at
 from tfckpt_trainer.errors import DamagedFileError
@@ -405,6 +406,31 @@ def test_no_event_file_is_written_through_a_link(tmp_path, link):
     assert run.tensorboard.is_symlink() or list(run.tensorboard.glob("branch-1/worker-1/*"))
     assert not list(elsewhere.iterdir())
     writer.close()
+
+
+def test_event_files_go_on_once_the_disk_takes_them(tmp_path):
+    """A disk that was full for a moment ended them until the next restart."""
+    from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
+    from tfckpt_trainer.training.telemetry.summaries import AGAIN_SECONDS, SummaryWriter
+
+    run, now = RunDirectory(tmp_path), [0.0]
+    run.create()
+    writer = SummaryWriter(run, run.tensorboard, 0, StepMetrics(), clock=lambda: now[0])
+    (run.tensorboard / "branch-0").touch()
+    writer.start_branch(0, 0)
+    writer.write_event(1, "Saved.", [("cost", 1.0)])
+    (run.tensorboard / "branch-0").unlink()
+    writer.flush()
+    assert "TensorBoard summaries cannot be written" in writer.trouble
+    now[0] += AGAIN_SECONDS
+    writer.flush()
+    assert writer.trouble == ""
+    writer.write_event(2, "Saved.", [("cost", 2.0)])
+    writer.close()
+    now[0] += AGAIN_SECONDS
+    writer.flush()
+    assert steps_with("cost", run.tensorboard) == [2]
+    assert len(list((run.tensorboard / "branch-0").iterdir())) == 1
 
 
 @pytest.mark.parametrize("is_made_later", [False, True])

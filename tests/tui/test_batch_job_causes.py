@@ -343,14 +343,25 @@ async def footer(made: RunFactory, snapshot: RunSnapshot, size: tuple[int, int])
         return shown(app).splitlines()[-1].strip()
 
 
-async def test_a_restarted_run_without_a_heartbeat_has_no_lonely_dot(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("restarts", "words"),
+    [
+        ({"attempt": 1, "restarts": 1}, "restarted 1 of 3 times"),
+        # A checkpoint came after each.
+        ({"attempt": 4, "restarts": 1}, "restarted 4 times"),
+        ({"attempt": 6, "restarts": 2}, "restarted 6 times, 2 of 3 in a row"),
+    ],
+)
+async def test_a_restarted_run_without_a_heartbeat_has_no_lonely_dot(
+    tmp_path: Path, restarts: dict[str, int], words: str
+) -> None:
     made = RunFactory(tmp_path / "run", now=time.time()).create()
-    supervised(made, SupervisorState.RUNNING, attempt=1, max_restarts=3)
+    supervised(made, SupervisorState.RUNNING, max_restarts=3, **restarts)
     snapshot = SnapshotReader(made.run).read(made.now)
     app = TfckptApp(made.run, monitor=StillMonitor(snapshot))
     async with app.run_test(size=(80, 24)) as pilot:
-        await until_shown(pilot, "restarted 1 of 3 times")
-        assert "times ·" not in shown(app)
+        await until_shown(pilot, f"{words} ─")
+        assert f"{words} ·" not in shown(app)
 
 
 def test_a_lost_worker_of_a_job_is_said_to_come_back_by_itself(

@@ -74,11 +74,13 @@ def _sticky_advice(path: Path) -> Advice | None:
     if not directory.st_mode & stat.S_ISVTX or os.geteuid() in {0, owner, directory.st_uid}:
         return None
     return Advice.of(
-        "{place} has the sticky bit: only {owner} may replace, move or delete {name}. Run this as "
-        "{owner}, or have {holder} run `chmod -t {word}`, after which all who may write there may.",
+        "{place} has the sticky bit: only {owner} may replace, move or delete {name}. This ran as "
+        "{user}. Run it as {owner}, or have {holder} run `chmod -t {word}`, after which all who "
+        "may write there may.",
         place=path.parent,
         owner=name_of(owner) or f"user {owner}",
         name=path.name,
+        user=name_of(os.geteuid()) or f"user {os.geteuid()}",
         holder=name_of(directory.st_uid) or f"user {directory.st_uid}",
         word=_word(path.parent),
     )

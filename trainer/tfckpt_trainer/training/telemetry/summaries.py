@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import time
 from collections import deque
@@ -28,6 +29,9 @@ _numbers = itertools.count()
 
 POINTS_PER_HEARTBEAT = 20
 """Largest number of steps written per heartbeat. A faster loop is sampled evenly."""
+
+AGAIN_SECONDS = 30.0
+"""Time after a disk error until a new event file is tried."""
 
 
 class EventFile:
@@ -88,11 +92,17 @@ class SummaryWriter:
 
     The chief writes the metrics, which are means over all replicas, and appends the metric series.
     Every worker writes its own step time. Events are built by hand, because `tf.summary` would
-    run operations between training steps. A disk error stops the summaries, not training.
+    run operations between training steps. After a disk error, a new event file is tried each
+    `AGAIN_SECONDS`; training goes on.
     """
 
     def __init__(
-        self, run: RunDirectory, directory: Path, index: int, metrics: StepMetrics
+        self,
+        run: RunDirectory,
+        directory: Path,
+        index: int,
+        metrics: StepMetrics,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run = run
         self._directory = directory
@@ -102,6 +112,8 @@ class SummaryWriter:
         self._writer_trouble = ""
         self._series_trouble = ""
         self._writer: EventFile | None = None
+        self._clock = clock
+        self._again_at = math.inf
 
     @property
     def branch_directory(self) -> Path:
@@ -153,6 +165,8 @@ class SummaryWriter:
 
     def flush(self) -> None:
         """Flushes the event file, so that TensorBoard sees all steps."""
+        if self._writer is None and self._clock() >= self._again_at:
+            self._attempt(lambda: self._open(self.branch_directory))
         writer = self._writer
         if writer is not None:
             self._attempt(writer.flush)
@@ -162,6 +176,7 @@ class SummaryWriter:
         writer, self._writer = self._writer, None
         if writer is not None:
             self._attempt(writer.close)
+        self._again_at = math.inf
 
     def _step_event(self, facts: StepSummary) -> event_pb2.Event:
         values = [_scalar("step_seconds", facts.seconds)]
@@ -202,14 +217,14 @@ class SummaryWriter:
             self._attempt(lambda: writer.add_event(event))
 
     def _open(self, directory: Path) -> None:
-        self._writer = EventFile(directory)
+        self._writer, self._writer_trouble = EventFile(directory), ""
 
     def _attempt(self, act: Callable[[], None]) -> None:
-        """Runs `act`. On a disk error or a link, stops writing summaries; training goes on."""
+        """Runs `act`. After a disk error or a link, writes nothing for a while."""
         try:
             act()
         except (OSError, TfckptError) as error:
-            self._writer = None
+            self._writer, self._again_at = None, self._clock() + AGAIN_SECONDS
             self._writer_trouble = (
                 f"TensorBoard summaries cannot be written: {describe_error(error)}"
             )

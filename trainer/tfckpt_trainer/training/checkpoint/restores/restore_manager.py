@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -57,7 +57,7 @@ from tfckpt_trainer.training.process.signals_and_exit import is_restart
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 from tfckpt_trainer.words.clean_text import clean
-from tfckpt_trainer.words.counts import count, first_lines
+from tfckpt_trainer.words.counts import count, first_lines, join_names
 
 SHOWN_REFUSED = 10
 """How many problems of checkpoints, or of one, the error of a start names."""
@@ -444,12 +444,8 @@ class RestoreManager:
         # It has restored and saved none: it began without those that are here.
         begun = is_restart() and head is None
         strays = [c.name for c in candidates if is_left_by_others(self._run, c, has_begun=begun)]
-        for name in strays:
-            words = f"{name} was passed over: it is no checkpoint, and another user put it there."
-            log.note(EventKind.NOTE, words)
         strangers = {c.name: c.stranger for c in candidates if c.stranger and c.name not in strays}
-        for name, owner in strangers.items():
-            words = f"{name} was passed over: it belongs to {owner}, who added it there."
+        for words in (*_strays_in_words(strays), *_strangers_in_words(strangers)):
             log.note(EventKind.NOTE, words)
         left = strangers.keys() | set(strays)
         checkpoints = [c for c in candidates if c.step is not None and c.name not in left]
@@ -503,3 +499,23 @@ class RestoreManager:
 def _best_of(checkpoint: Checkpoint) -> dict[str, float]:
     record = checkpoint.record
     return dict(record.best) if record is not None else {}
+
+
+def _strays_in_words(names: Sequence[str]) -> Iterator[str]:
+    """Yields what the event log says of files that nothing shows to be checkpoints."""
+    if len(names) == 1:
+        yield f"{names[0]} was passed over: it is no checkpoint, and another user put it there."
+    elif names:
+        many = join_names(names)
+        yield f"{many} were passed over: they are no checkpoints, and another user put them there."
+
+
+def _strangers_in_words(owners: Mapping[str, str]) -> Iterator[str]:
+    """Yields what the event log says of checkpoints of strangers, by name their owner."""
+    for owner in dict.fromkeys(owners.values()):
+        names = [name for name in owners if owners[name] == owner]
+        if len(names) == 1:
+            yield f"{names[0]} was passed over: it belongs to {owner}, who added it there."
+        else:
+            many = join_names(names)
+            yield f"{many} were passed over: they belong to {owner}, who added them there."

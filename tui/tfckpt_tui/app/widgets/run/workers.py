@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from rich.cells import cell_len
 
 from tfckpt_trainer.rundir.heartbeats.health import MAKES_NO_STEPS, RunState, WorkerState
+from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose, column_of
 from tfckpt_tui.app.widgets.base.icons import WORKER
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
@@ -59,9 +60,8 @@ class Workers(ListPane[WorkerView]):
         spans: list[Span] = []
         supervisor = snapshot.supervisor
         if supervisor is not None and supervisor.attempt:
-            most = units.count(supervisor.max_restarts, "time")
-            times = f"restarted {supervisor.attempt} of {most}"
-            spans += [(times, "warn"), *([(" · ", "faint")] if snapshot.workers else [])]
+            spans.append((_restarts(supervisor), "warn"))
+            spans += [(" · ", "faint")] if snapshot.workers else []
         gone = {WorkerState.LOST, WorkerState.EXITED}
         live = sum(worker.state not in gone for worker in snapshot.workers)
         total = len(snapshot.workers)
@@ -129,6 +129,16 @@ class Workers(ListPane[WorkerView]):
         return [column for column in columns if column.key not in {*_MEASURED, "detail"}] + [
             _SENTENCE
         ]
+
+
+def _restarts(supervisor: SupervisorStatus) -> str:
+    """Returns how often all workers were restarted; a new checkpoint allows as many again."""
+    most = units.count(supervisor.max_restarts, "time")
+    if supervisor.restarts == supervisor.attempt:
+        return f"restarted {supervisor.attempt} of {most}"
+    all_of_them = f"restarted {units.count(supervisor.attempt, 'time')}"
+    in_a_row = f", {supervisor.restarts} of {supervisor.max_restarts} in a row"
+    return all_of_them + (in_a_row if supervisor.restarts > 1 else "")
 
 
 def _trouble(worker: WorkerView) -> int:
