@@ -71,7 +71,8 @@ def test_a_trainer_says_how_it_gets_its_lock_or_that_a_link_is_in_the_way(
     told = close(run.trainer_lock)
     with acting_as(BOB), pytest.raises(TfckptError) as refused, explain_disk_errors(run):
         os.close(take_lock(run.trainer_lock))
-    assert str(refused.value).endswith(f"{told}. Then start again.")
+    assert f"{told}. If they have no part in this run, move it away: `mv " in str(refused.value)
+    assert str(refused.value).endswith("Then start again.")
     run.trainer_lock.unlink()
     run.trainer_lock.symlink_to("/etc/hosts")
     with pytest.raises(TfckptError) as refused, explain_disk_errors(run):

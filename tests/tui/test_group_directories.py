@@ -864,6 +864,48 @@ def test_a_forged_document_of_a_newer_release_is_moved_away_by_the_command_of_th
     assert not (shared / "b").exists()
 
 
+def test_a_home_that_may_not_be_entered_is_none(
+    shared: Path, tool: Tool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Containers and `sudo` leave HOME at that of root: every command failed."""
+    home = tmp_path / "home-of-root"
+    home.mkdir(mode=0o700)
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    with acting_as(ALICE):
+        two_branches(shared, time.time() - 3600)
+        for words in (
+            ("ls", shared),
+            ("config",),
+            ("pin", shared, "ckpt-300"),
+            ("prune", shared, "ckpt-200", "--yes"),
+            ("undo", shared),
+        ):
+            said = tool(*words)
+            assert said.code == ExitCode.DONE, said
+    assert not list(home.iterdir())
+
+
+@pytest.mark.parametrize("place", ["head.json", "run.json", "trash.json", "trainer.lock"])
+def test_what_a_stranger_closes_is_moved_away_by_the_command_of_the_refusal(
+    shared: Path, tool: Tool, place: str
+) -> None:
+    """Its owner alone could open it."""
+    with acting_as(ALICE):
+        made = two_branches(shared, time.time() - 3600)
+    path = made.run.control / place
+    with acting_as(BOB):
+        path.unlink(missing_ok=True)
+        closed_file(path)
+    with acting_as(ALICE):
+        refused = tool("prune", shared, "ckpt-200", "--yes")
+        assert refused.code == ExitCode.PROBLEM
+        (command,) = re.findall(r"no part in this run, move it away: `(mv .*?)`", refused.words)
+        subprocess.run(["sh", "-c", command], check=True, cwd=shared)
+        assert tool("prune", shared, "ckpt-200", "--yes").code == ExitCode.DONE
+
+
 @pytest.mark.parametrize("name", ["20261201T000000-aaaaab", "20261201T000000-a;touch b"])
 def test_what_cannot_be_used_in_the_trash_is_deleted_by_the_command_and_nothing_else(
     shared: Path, tool: Tool, name: str

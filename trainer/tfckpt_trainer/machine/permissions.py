@@ -109,13 +109,20 @@ def access_advice(path: Path) -> Advice:
         )
     group = _common_group(path, owner)
     command = _command(path, user, group) if group is not None else ""
-    if not command:
+    if command:
+        alone = alone.then(
+            "To share {path}, {owner} runs `{command}`.",
+            owner=owner or f"user {user}",
+            path=path,
+            command=command,
+        )
+    if control is None or path == control or not _may_move(path):
         return alone
+    aside = _aside(path, owner or f"user {user}")
     return alone.then(
-        "To share {path}, {owner} runs `{command}`.",
-        owner=owner or f"user {user}",
-        path=path,
-        command=command,
+        "If they have no part in this run, move it away: `mv {moved} {aside}`.",
+        moved=_word(path),
+        aside=_word(aside),
     )
 
 
@@ -135,13 +142,16 @@ def moving_advice(path: Path) -> str:
     moved = next(filter(_may_move, _within_run(path)), None)
     if moved is None:
         return f"{path} belongs to {who}. If they used no newer release, have them delete it."
-    # Above its directory: what reads that finds it no longer.
-    control = next((place for place in moved.parents if place.name == CONTROL), moved.parent)
-    aside = control / f"{moved.name}.of-{who.replace(' ', '-')}"
     return (
         f"{path} belongs to {who}. If nobody used a newer release here, move it away: "
-        f"`mv {_word(moved)} {_word(aside)}`."
+        f"`mv {_word(moved)} {_word(_aside(moved, who))}`."
     )
+
+
+def _aside(path: Path, owner: str) -> Path:
+    """Returns where nothing reads what others put into a run: above its directory."""
+    control = next((place for place in path.parents if place.name == CONTROL), path.parent)
+    return control / f"{path.name}.of-{owner.replace(' ', '-')}"
 
 
 def _may_move(path: Path) -> bool:

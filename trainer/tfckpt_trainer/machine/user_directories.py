@@ -1,7 +1,7 @@
 """The user's own directories for cache, configuration and state, as the XDG standard places them.
 
 So on macOS too, where other tools of the command line have their files in `~/.config`. A user
-without a home directory, as in many containers, has none of them.
+without a home directory has none of them, nor one who may not enter it, as in many containers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 _NAME = "tfckpt-tui"
 
 NO_HOME = (
-    "There is no home directory: set HOME, or set XDG_CONFIG_HOME, XDG_STATE_HOME and "
+    "There is no home directory that this user may enter: set HOME, or set XDG_CONFIG_HOME, XDG_STATE_HOME and "
     "XDG_CACHE_HOME."
 )
 
@@ -58,15 +58,24 @@ def state_directory() -> Path | None:
 
 
 def _directory(variable: str, default: str) -> Path | None:
-    return _placed(os.environ.get(variable, ""), default, os.environ.get("HOME"))
+    return _placed(os.environ.get(variable, ""), default, os.environ.get("HOME"), os.geteuid())
 
 
 @lru_cache(maxsize=8)
-def _placed(place: str, default: str, _home: str | None) -> Path | None:
+def _placed(place: str, default: str, _home: str | None, _user: int) -> Path | None:
     # The standard says to ignore a relative path.
     if not os.path.isabs(place):
         place = os.path.expanduser(default)
-    return Path(place, _NAME) if os.path.isabs(place) else None
+    if not os.path.isabs(place):
+        return None
+    found = Path(place, _NAME)
+    try:
+        found.lstat()
+    except PermissionError:
+        return None
+    except OSError:
+        pass
+    return found
 
 
 def expand_user(path: str | os.PathLike[str]) -> Path:
