@@ -13,8 +13,8 @@ from pathlib import Path
 _NAME = "tfckpt-tui"
 
 NO_HOME = (
-    "There is no home directory that this user may enter: set HOME, or set XDG_CONFIG_HOME, XDG_STATE_HOME and "
-    "XDG_CACHE_HOME."
+    "There is no home directory that this user may enter: set HOME, or set XDG_CONFIG_HOME, "
+    "XDG_STATE_HOME and XDG_CACHE_HOME."
 )
 
 
