@@ -512,10 +512,17 @@ def test_another_user_sees_a_run_but_not_its_command(
     )
     store(made.run.launch_file, options)
     mine = tool("status", open_place)
+    assert "command   python train.py --token 5ecret" in mine.data
+    assert tool("status", open_place, "--json").json["run"]["command"] == list(options.command)
+    assert "python train.py --token 5ecret" in tool("report", open_place).data
     become_nobody()
     theirs = tool("status", open_place)
     assert "permission" not in (theirs.data + theirs.words).lower()
-    assert (theirs.code, len(theirs.data.splitlines())) == (mine.code, len(mine.data.splitlines()))
+    assert theirs.code == mine.code
+    assert len(theirs.data.splitlines()) == len(mine.data.splitlines()) - 1
+    assert tool("status", open_place, "--json").json["run"]["command"] is None
+    for command in ("status", "report", "journal"):
+        assert "5ecret" not in tool(command, open_place).data
 
 
 def test_status_names_files_of_the_run_that_cannot_be_read(tool: Tool, tmp_path: Path) -> None:

@@ -66,6 +66,8 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
         restarts: Number of restarts of the workers.
         code: The Git repository of the script at the newest launch, or at the newest start of a
             script that was not launched; null if it is in none, or unknown.
+        command: The command of the workers at the newest launch, or of a script that was not
+            launched; null if it is unknown, or for who may not read it.
         gpus: Which GPUs are idle, shared by workers, or not counted, as sentences; empty otherwise,
             and after the end of the run.
         saves: When the trainer saves, such as `every 500 steps` or `only at its end`; empty if
@@ -93,6 +95,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     other_files: int
     restarts: int
     code: CodeVersion | None
+    command: tuple[str, ...] | None
     gpus: str
     saves: str
     event_files: EventFileFacts | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -105,6 +106,8 @@ def _print_status(report: StatusReport) -> None:
         print_line(f"exact     {run.exactness.words}")
     if run.code is not None:
         print_line(f"code      {code_in_words(run.code)}")
+    if run.command is not None:
+        print_line(f"command   {clean(shlex.join(run.command))}")
     _print_saved(run)
     for alert in report.alerts:
         print_line(f"alert     {alert.message} {alert.advice}")

@@ -107,7 +107,7 @@ def stored_check(run: RunDirectory, workers: int) -> CheckSummary | None:
         run: The run directory, which has the command.
         workers: Number of all processes of the run.
     """
-    options = _command_of(run)
+    options = started_command(run)
     if options is None:
         return None
     script = script_digest(options)
@@ -133,8 +133,8 @@ def stored_check(run: RunDirectory, workers: int) -> CheckSummary | None:
     return outdated
 
 
-def _command_of(run: RunDirectory) -> StartedCommand | None:
-    """Returns the command of a run; None if it is not known, or another user's."""
+def started_command(run: RunDirectory) -> StartedCommand | None:
+    """Returns how the script of a run was started; None if it is unknown, or another user's."""
     try:
         started = load_if_exists(run.command_file, ScriptCommand)
         return started or load_if_exists(run.launch_file, LaunchRecord)

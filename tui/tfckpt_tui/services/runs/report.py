@@ -26,7 +26,7 @@ from tfckpt_tui.reports.run_facts import (
     WorkerLine,
 )
 from tfckpt_tui.services.batch.job_reader import JobReader
-from tfckpt_tui.services.exactness.stored_checks import with_stored_check
+from tfckpt_tui.services.exactness.stored_checks import started_command, with_stored_check
 from tfckpt_tui.services.metrics.metric_tail import NewestMetrics
 from tfckpt_tui.services.runs.account import RunAccount, RunReading
 from tfckpt_tui.services.runs.reading import read_account
@@ -88,6 +88,7 @@ def status_of(reading: RunReading, account: RunAccount) -> StatusReport:
             other_files=len(_other_files(run)),
             restarts=supervisor.attempt if supervisor else 0,
             code=info.code if info else None,
+            command=started.command if (started := started_command(run)) is not None else None,
             gpus=account.gpus,
             saves=info.saves if info else "",
             event_files=_event_files(account.measured),

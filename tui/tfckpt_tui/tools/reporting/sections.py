@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -315,7 +316,7 @@ def _size(size: int | None) -> str:
 
 def _code(report: RunReport) -> Iterator[Block]:
     code = report.run.code
-    rows = [*_commit(code), *report.versions.items()]
+    rows = [*_commit(code), *_command(report.run.command), *report.versions.items()]
     if rows:
         yield Table((), tuple(rows))
     if code is None:
@@ -327,6 +328,11 @@ def _code(report: RunReport) -> Iterator[Block]:
         )
         yield Table(("changed file", "added", "removed"), changes, frozenset({1, 2}))
         yield from _older((code.changed_files or 0) - len(changes), "changed file", "more")
+
+
+def _command(words: tuple[str, ...] | None) -> Iterator[tuple[str, str]]:
+    if words is not None:
+        yield "command", shlex.join(words)
 
 
 def _commit(code: CodeVersion | None) -> Iterator[tuple[str, str]]:
