@@ -167,11 +167,42 @@ def test_callbacks_and_losses_are_those_of_a_run_that_never_stopped(
         ends = [line for line in lines(whole, worker) if "end" in line]
         assert [line["epoch"] for line in ends if "val_loss" in line["end"]] == [1, 3, 5]
     assert names_of_weights(run.log) == names_of_weights(whole)
+    assert [path.name for path in files_of(whole).glob("tracked-by-*")] == ["tracked-by-0"]
     assert list((files_of(whole) / "tensorboard" / "train").glob("*tfevents*"))
     for log in (whole, run.log):
         with (files_of(log) / "epochs.csv").open() as file:
             epochs = [int(row["epoch"]) for row in csv.DictReader(file)]
         assert sorted(set(epochs)) == list(range(EPOCHS)), log.name
+
+
+def test_callbacks_that_send_data_run_on_the_chief_only_unless_they_say_otherwise():
+    import keras
+
+    from tfckpt_trainer.errors import UsageError
+    from tfckpt_trainer.training.keras.fit_callbacks import worker_callbacks
+
+    class Own(keras.callbacks.Callback):
+        pass
+
+    class Tracker(keras.callbacks.Callback):
+        __module__ = "wandb.integration.keras"
+
+    class Derived(Tracker):
+        pass
+
+    class Everywhere(Tracker):
+        chief_only = False
+
+    class Sends(Own):
+        chief_only = True
+
+    given = [Own(), Tracker(), Derived(), Everywhere(), Sends(), keras.callbacks.CSVLogger("x")]
+    assert worker_callbacks(given, is_chief=True) == given
+    elsewhere = worker_callbacks(given, is_chief=False)
+    assert [one in given for one in elsewhere] == [True, False, False, True, False, False]
+    given[0].chief_only = "yes"
+    with pytest.raises(UsageError, match=r"Own\.chief_only is 'yes'; expected True or False"):
+        worker_callbacks(given, is_chief=False)
 
 
 def test_a_remote_monitor_hears_of_each_epoch_once(undisturbed):

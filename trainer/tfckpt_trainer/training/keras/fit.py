@@ -142,7 +142,8 @@ def fit(
         verbose: 0 prints nothing, 1 a progress bar, 2 a line per epoch. `"auto"` is 1 on a
             terminal, otherwise 2. Only the chief prints.
         callbacks: Keras callbacks. They are called on every worker with equal logs. Those that
-            write files or send data are called on the chief only.
+            write files or send data, and those with `chief_only = True`, are called on the chief
+            only.
         validation_split: The part of the arrays, taken from their end, that is kept for
             validation.
         validation_data: What to validate with after an epoch: `(x, y)`, `(x, y, sample_weight)`,

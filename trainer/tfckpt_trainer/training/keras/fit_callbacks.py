@@ -21,6 +21,11 @@ CHIEF_ONLY = (
 )
 """Callbacks that write: on several workers, they would write the same files."""
 
+TRACKERS = frozenset(
+    {"aim", "clearml", "comet_ml", "dvclive", "mlflow", "neptune", "swanlab", "wandb"}
+)
+"""Packages whose callbacks send metrics to a tracker: each worker would begin an experiment."""
+
 _GROWING = ("acc", "auc", "f1", "iou", "precision", "recall")
 """Parts of the names of metrics that are better if they are larger."""
 
@@ -51,7 +56,7 @@ class FitCallbacks:
         self.model = model
         self.all = callbacks
         self._computing = keras.callbacks.CallbackList(
-            [callback for callback in callbacks.callbacks if not isinstance(callback, CHIEF_ONLY)]
+            [callback for callback in callbacks.callbacks if not is_chief_only(callback)]
         )
         self._states = CallbackState(callbacks.callbacks)
         self._states.create_variables(model, saved_weights)
@@ -174,9 +179,33 @@ def worker_callbacks(given: Any, *, is_chief: bool) -> list[keras.callbacks.Call
     if is_chief:
         return callbacks
     return [
-        keras.callbacks.Callback() if isinstance(callback, CHIEF_ONLY) else callback
+        keras.callbacks.Callback() if is_chief_only(callback) else callback
         for callback in callbacks
     ]
+
+
+def is_chief_only(callback: keras.callbacks.Callback) -> bool:
+    """Whether a callback runs on the chief only.
+
+    Its attribute `chief_only` says so. Without it, those of Keras do that write files or send data,
+    and those of the packages in `TRACKERS`.
+
+    Args:
+        callback: The callback.
+
+    Raises:
+        UsageError: The attribute is no truth value.
+    """
+    said = getattr(callback, "chief_only", None)
+    if said is not None and not isinstance(said, bool):
+        raise UsageError(
+            f"{type(callback).__name__}.chief_only is {said!r}; expected True or False: whether "
+            "the callback runs on the chief only."
+        )
+    if said is not None:
+        return said
+    packages = {kind.__module__.partition(".")[0] for kind in type(callback).__mro__}
+    return isinstance(callback, CHIEF_ONLY) or not packages.isdisjoint(TRACKERS)
 
 
 def _listed(given: Any) -> Any:
