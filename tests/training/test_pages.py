@@ -24,6 +24,7 @@ PAGES = {
         name: DOCS / "how-to" / f"{name}.md"
         for name in (
             "change-a-run",
+            "coming-from",
             "custom-loop",
             "guards",
             "input-pipelines",
@@ -120,6 +121,12 @@ def what_a_reader_has(block: str) -> dict[str, Any]:
     }
     tuned.compile("sgd", "mse")
     model.compile(of_model, "mse")
+    if "backup" in block:
+        callback = keras.callbacks.BackupAndRestore("backup", delete_checkpoint=False)
+        model.fit(x, y, epochs=2, callbacks=[callback], verbose=0)
+    if "arrays[" in block:
+        kernel, bias = np.ones((2, 1)), np.zeros(1)
+        np.savez("weights.npz", **{"dense/kernel": kernel, "dense/bias": bias})
     if "base." in block:
         has["model"] = tuned
     if not re.search(r"^run = ", block, re.MULTILINE) and "run." in block:
