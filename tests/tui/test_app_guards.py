@@ -49,6 +49,32 @@ async def test_the_page_shows_what_guards_did_and_would_have_done(guarded: RunFa
         assert "loss is 5.5" in top(pilot.app)
 
 
+async def test_a_run_without_guards_is_offered_some_by_a_key(live: RunFactory) -> None:
+    async with on_page(live) as pilot:
+        await until_shown(pilot, "3  no_checkpoint 1h: notify")
+        shown_page = top(pilot.app)
+        assert "1  not_finite: go_back, skip_batches 1" in shown_page
+        assert "2  spike loss: go_back, skip_batches 10" in shown_page
+        await until(pilot, lambda: top(pilot.app).count("It would have fired") == 3, "replays")
+        await pilot.press("2")
+        await until_screen(pilot, AddGuardDialog)
+        await until_shown(pilot, "Training takes it now.")
+        await pilot.press("enter")
+        file = live.run.config_file
+        await until(pilot, lambda: file.exists() and "spike" in file.read_text(), "the guard")
+        await until(pilot, lambda: "For this run" not in top(pilot.app), "the end of the offer")
+        await pilot.press("3")
+        assert isinstance(pilot.app.screen, GuardsScreen)
+
+
+async def test_a_run_that_may_not_be_changed_takes_no_offer(live: RunFactory) -> None:
+    async with on_page(live, read_only=True) as pilot:
+        await until_shown(pilot, "3  no_checkpoint 1h: notify")
+        assert "add one of these" not in top(pilot.app)
+        await pilot.press("1")
+        assert isinstance(pilot.app.screen, GuardsScreen)
+
+
 async def test_the_page_follows_the_run(guarded: RunFactory) -> None:
     async with on_page(guarded) as pilot:
         guarded.event_log(EventKind.GUARD, "fired again", step=430, details={"rule": SPIKE})

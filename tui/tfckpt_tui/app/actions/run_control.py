@@ -245,12 +245,15 @@ class RunControl:
         dialog = SetDialog(self._dashboard.loaded_snapshot, hyperparameter)
         self._dashboard.app.push_screen(dialog, answered)
 
-    def add_guard(self, present: Callable[[], Collection[str]], then: Callable[[], None]) -> None:
+    def add_guard(
+        self, present: Callable[[], Collection[str]], then: Callable[[], None], rule: str = ""
+    ) -> None:
         """Adds a guard that a dialog asks for.
 
         Args:
             present: Returns the texts of the guards of the run, as far as they were read.
             then: Called when it was added.
+            rule: What the dialog begins with.
         """
         from tfckpt_tui.app.dialogs.guard_rule import AddGuardDialog
 
@@ -265,7 +268,7 @@ class RunControl:
             if rule is not None:
                 self._change_guards(then, add=[rule])
 
-        dialog = AddGuardDialog(self._dashboard.loaded_snapshot, present, replay)
+        dialog = AddGuardDialog(self._dashboard.loaded_snapshot, present, replay, rule)
         self._dashboard.app.push_screen(dialog, answered)
 
     def remove_guard(self, rule: str, then: Callable[[], None]) -> None:

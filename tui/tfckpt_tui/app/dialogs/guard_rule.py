@@ -45,6 +45,7 @@ class AddGuardDialog(Dialog[str]):
         snapshot: RunSnapshot,
         present: Callable[[], Collection[str]],
         replay: ReplayRule,
+        suggested: str = "",
     ) -> None:
         """Makes the dialog.
 
@@ -52,11 +53,13 @@ class AddGuardDialog(Dialog[str]):
             snapshot: The run.
             present: Returns the texts of the guards of the run, as far as they were read.
             replay: Replays a guard.
+            suggested: The guard that the field begins with.
         """
         super().__init__(snapshot)
         self.add_class("-wide")
         self._present = present
         self._replay = replay
+        self._suggested = suggested
         self._rule = self._problem = ""
         self._has_begun = False
         self._replayed: Replay | None = None
@@ -65,7 +68,9 @@ class AddGuardDialog(Dialog[str]):
 
     def fields(self) -> Iterable[Widget]:
         """Returns the field for the text of the guard."""
-        field = Input(placeholder="spike loss: go_back, skip_batches 10", id="rule")
+        field = Input(
+            self._suggested, placeholder="spike loss: go_back, skip_batches 10", id="rule"
+        )
         field.border_title = "CONDITION: ACTION, ACTION; at most N"
         return (field,)
 

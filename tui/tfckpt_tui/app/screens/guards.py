@@ -31,6 +31,8 @@ from tfckpt_tui.services.runs.guards import (
     GuardsOfRun,
     read_guards,
     replay_each,
+    suggested_guards,
+    summary,
 )
 
 _READ_SECONDS = 15.0
@@ -105,6 +107,17 @@ class GuardsScreen(Page):
             tooltip="Asks for a guard, and says at once what it would have done so far.",
         ),
         Binding("x", "remove", "remove", tooltip="Removes the selected guard, after asking."),
+        *(
+            Binding(
+                str(place + 1),
+                f"take({place})",
+                "add one of these",
+                key_display="1 2 3",
+                show=place == 0,
+                tooltip="Adds the suggested guard with this number, after asking.",
+            )
+            for place in range(3)
+        ),
     ]
     caption = "the guards"
     AUTO_FOCUS = "#guard-list"
@@ -113,7 +126,7 @@ class GuardsScreen(Page):
         self,
         run: RunDirectory,
         snapshot: RunSnapshot,
-        add: Callable[[Callable[[], Collection[str]], Callable[[], None]], None],
+        add: Callable[[Callable[[], Collection[str]], Callable[[], None], str], None],
         remove: Callable[[str, Callable[[], None]], None],
         refusal: str,
     ) -> None:
@@ -123,7 +136,7 @@ class GuardsScreen(Page):
             run: The run directory.
             snapshot: Of the run.
             add: Adds a guard, after asking, to those whose texts the first function returns; then
-                calls the second.
+                calls the second. It proposes the text.
             remove: Removes the guard with this text, after asking; then calls the function.
             refusal: Why both are disabled; empty if they are not.
         """
@@ -154,7 +167,11 @@ class GuardsScreen(Page):
         """Returns the keys, without those that would be refused now."""
         selected = self._selected
         is_own = selected is not None and selected.source is GuardSource.CONFIG
-        can_do = {"add": not self._refusal, "remove": not self._refusal and is_own}
+        can_do = {
+            "add": not self._refusal,
+            "remove": not self._refusal and is_own,
+            "take(0)": not self._refusal and bool(self._suggested),
+        }
         return [b for b in super().shown_bindings() if can_do.get(b.action, True)]
 
     def show(self, snapshot: RunSnapshot) -> None:
@@ -170,7 +187,13 @@ class GuardsScreen(Page):
     def action_add(self) -> None:
         """Adds a guard, after asking."""
         if not self._refuse(self._refusal):
-            self._add(self._rules, self._read)
+            self._add(self._rules, self._read, "")
+
+    def action_take(self, place: int) -> None:
+        """Adds a suggested guard, after asking."""
+        suggested = self._suggested
+        if suggested and not self._refuse(self._refusal):
+            self._add(self._rules, self._read, suggested[place])
 
     def action_remove(self) -> None:
         """Removes the selected guard, after asking."""
@@ -209,7 +232,7 @@ class GuardsScreen(Page):
     def _begin_replay(self) -> None:
         """Replays the guards that were not yet, in a thread: a long history takes seconds."""
         guards = self._found.guards if self._found is not None else ()
-        rules = [guard.rule for guard in guards if not guard.problem]
+        rules = [guard.rule for guard in guards if not guard.problem] or self._suggested
         missing = [rule for rule in rules if rule not in self._replays]
         if missing and not self._is_replaying and is_open(self):
             self._is_replaying = True
@@ -225,6 +248,13 @@ class GuardsScreen(Page):
     def _fail_to_replay(self, problem: str) -> None:
         self._is_replaying, self._problem = False, problem
         self._update()
+
+    @property
+    def _suggested(self) -> Sequence[str]:
+        """The guards that are proposed; none if the run has any, or they are not read yet."""
+        if self._found is None or self._found.guards:
+            return ()
+        return suggested_guards(self._snapshot.samples.metrics)
 
     @property
     def _selected(self) -> GuardOfRun | None:
@@ -245,14 +275,29 @@ class GuardsScreen(Page):
             lines += _details(selected, self._replays.get(selected.rule), width)
         elif self._found is not None:
             lines += _wrapped(_NO_GUARDS, "muted", width)
+            for number, rule in enumerate(self._suggested, 1):
+                lines += _suggestion(number, rule, self._replays.get(rule), width)
         pane.show_lines(lines, (("what it did", "title"),) if selected is not None else ())
         self.update_keys()
 
 
 _NO_GUARDS = (
-    "A guard is a rule that acts while the run trains, such as: spike loss: go_back, "
-    "skip_batches 10. It acts with the app closed too."
+    "A guard is a rule that acts while the run trains, with the app closed too. For this run:"
 )
+
+
+def _suggestion(number: int, rule: str, replay: Replay | None, width: int) -> Iterator[StyledLine]:
+    """Yields a guard that is proposed, and how often it would have fired."""
+    yield StyledLine()
+    first, *more = _wrapped(rule, "strong", width - 3)
+    yield StyledLine(((f"{number}  ", "key"), *first.spans))
+    told = "Replaying it over the recorded history …"
+    if replay is not None:
+        found = summary(replay)
+        told = f"{found[:1].upper()}{found[1:]}"
+    style = "busy" if replay is None else "value"
+    for part in (*more, *_wrapped(told, style, width - 3)):
+        yield StyledLine((("   ", ""), *part.spans))
 
 
 def _details(guard: GuardOfRun, replay: Replay | None, width: int) -> Iterator[StyledLine]:

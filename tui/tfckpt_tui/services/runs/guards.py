@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from tfckpt_trainer.errors import TfckptError, UsageError
+from tfckpt_trainer.guards.actions import GoBack, SkipBatches
+from tfckpt_trainer.guards.conditions import NotFinite, Spike
 from tfckpt_trainer.guards.guard import Guard
 from tfckpt_trainer.guards.replay import Replay, ReplayedFiring, recorded_metrics, replay
 from tfckpt_trainer.guards.trial import why_unseen
@@ -18,6 +20,7 @@ from tfckpt_trainer.rundir.records.run import GuardSource, RunInfo
 from tfckpt_trainer.rundir.run_config import read_run_config
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.list_columns import ListCell, ListColumn
+from tfckpt_tui.formats.metric_names import main_of
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reports.guards import GuardFacts
 from tfckpt_tui.services.runs.account import give_account
@@ -210,6 +213,20 @@ def facts_of_guard(guard: GuardOfRun) -> GuardFacts:
         last_step=last.step if last is not None else None,
         last_message=clean(last.message) if last is not None else "",
     )
+
+
+def suggested_guards(metrics: Collection[str]) -> tuple[str, ...]:
+    """Returns the texts of guards that suit most runs.
+
+    Args:
+        metrics: The metrics that the run reports; the main one is watched for spikes.
+    """
+    guards = (
+        Guard(NotFinite("*"), [GoBack(), SkipBatches(1)]),
+        Guard(Spike(main_of(metrics)), [GoBack(), SkipBatches(10)]),
+        Guard.parse("no_checkpoint 1h: notify"),
+    )
+    return tuple(map(str, guards))
 
 
 def replay_guards(run: RunDirectory, rules: Iterable[str]) -> list[Replay]:
