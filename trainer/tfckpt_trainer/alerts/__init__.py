@@ -1,4 +1,4 @@
-"""Sends events of a run to its receivers: commands and webhooks.
+"""Sends events of a run to its receivers, and writes its state for Prometheus.
 
-One process of a run sends: its supervisor, or its chief if nobody launched it.
+One process of a run does it: its supervisor, or its chief if nobody launched it.
 """

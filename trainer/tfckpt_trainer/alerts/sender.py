@@ -8,8 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from tfckpt_trainer.alerts.alert import ALERT_KINDS, BY_ALERTS, AlertMessage, Delivery, make_alert
+from tfckpt_trainer.alerts.openmetrics import OpenMetricsExport
 from tfckpt_trainer.alerts.receivers import Receiver, make_receivers
 from tfckpt_trainer.errors import UsageError, describe_error
 from tfckpt_trainer.rundir.event_log import Tail, note_event
@@ -87,14 +89,16 @@ class AlertSender:
 
     def _work(self) -> None:
         try:
-            settings = read_run_config(self._run, to_send=True).alerts
+            config = read_run_config(self._run, to_send=True)
         except UsageError as error:
             self._note(f"No alerts are sent. {error}")
             return
+        path, settings = config.export.openmetrics, config.alerts
+        export = OpenMetricsExport(self._run, Path(path), self._note) if path else None
         kinds = ALERT_KINDS if settings.kinds is None else frozenset(settings.kinds)
         receivers = make_receivers(settings, self._environment)
         self._channels = [_Channel(receiver, self._note) for receiver in receivers]
-        is_open = bool(receivers)
+        is_open = bool(receivers) or export is not None
         while is_open:
             entries, is_open = self._next_entries()
             for entry in entries:
@@ -102,6 +106,8 @@ class AlertSender:
                     self._put(entry)
         for channel in self._channels:
             channel.end()
+        if export is not None:
+            export.end()
 
     def _put(self, entry: EventEntry) -> None:
         """Has an event sent to all receivers. An error of ours ends no later alert."""

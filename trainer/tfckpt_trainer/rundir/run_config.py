@@ -98,21 +98,43 @@ class AlertSettings(_Section, frozen=True):
         return bool(self.commands or self.webhooks)
 
 
+class ExportSettings(_Section, frozen=True):
+    """Where the state of the run is written for other programs.
+
+    Attributes:
+        openmetrics: The whole path of a text file for Prometheus; empty to write none.
+    """
+
+    openmetrics: str = ""
+
+    def __post_init__(self) -> None:
+        if self.openmetrics and not os.path.isabs(self.openmetrics):
+            raise ValueError(f"openmetrics is {self.openmetrics!r}; write the whole path of a file")
+
+
 class RunConfig(_Section, frozen=True):
     """The settings of one run.
 
     Attributes:
         guards: Guards as text; whether they are valid is checked elsewhere.
         alerts: Who is told about which events.
+        export: Where the state of the run is written.
     """
 
     guards: tuple[str, ...] = ()
     alerts: AlertSettings = AlertSettings()
+    export: ExportSettings = ExportSettings()
+
+    @property
+    def has_receivers(self) -> bool:
+        """Whether anything leaves the run directory."""
+        return self.alerts.has_receivers or bool(self.export.openmetrics)
 
 
 _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "the file": RunConfig,
     "[alerts]": AlertSettings,
+    "[export]": ExportSettings,
     "[[alerts.commands]]": CommandSettings,
     "[[alerts.webhooks]]": WebhookSettings,
 }
@@ -139,8 +161,8 @@ def read_run_config(run: RunDirectory, *, to_send: bool = False) -> RunConfig:
                     f"{path} has {size} bytes; expected at most {_SIZE_LIMIT}. Shorten it."
                 )
             config = _parse(path, data)
-            if to_send and config.alerts.has_receivers:
-                # It names commands to run and environment variables to send.
+            if to_send and config.has_receivers:
+                # It names commands to run, environment variables to send, and a file to write.
                 require_owner(path, file.fileno(), os.geteuid(), is_read_by_all=True)
             return config
     except (FileNotFoundError, NotADirectoryError):
