@@ -158,7 +158,7 @@ def test_names_that_are_taken_are_stepped_around_or_refused(tool, made):
     for expected in ("average-300", "average2-300", "average3-300"):
         assert tool("average", made.run.root, "200", "300", "--json").json["checkpoint"] == expected
     said = tool("average", made.run.root, "200", "300")
-    taken = "average-300 is or was the name of another checkpoint, so the new one is average4-300."
+    taken = "The name average-300 is taken, or was once, so the new checkpoint is average4-300."
     assert taken in said.words
     said = tool("average", made.run.root, "200", "300", "--name", "ckpt-100")
     assert said.code == 4

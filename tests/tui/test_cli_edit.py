@@ -86,7 +86,7 @@ def test_a_default_name_that_is_taken_is_said_before_anything_is_written(tool, r
     assert tool(*words, "--yes").code == 0
     said = tool("edit", run, "ckpt-5", "--drop", "step", "--dry-run")
     assert said.words == (
-        "edited-5 is or was the name of another checkpoint, so the new one is edited2-5.\n"
+        "The name edited-5 is taken, or was once, so the new checkpoint is edited2-5.\n"
     )
 
 

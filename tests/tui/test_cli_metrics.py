@@ -54,6 +54,12 @@ def test_each_value_is_a_row(tool: Tool, made: RunFactory) -> None:
     ]
 
 
+def test_a_hole_in_the_series_takes_no_time(tool: Tool, made: RunFactory) -> None:
+    os.truncate(made.run.series, 1 << 40)
+    add(made, 3, 1, loss=0.125)
+    assert tool("metrics", made.run.root).data.splitlines()[-1] == "1003.500,3,1,loss,0.125"
+
+
 def test_names_and_branches_are_chosen(tool: Tool, made: RunFactory) -> None:
     assert [row["name"] for row in rows(tool("metrics", made.run.root, "--name", "val*").data)] == [
         "val_loss"

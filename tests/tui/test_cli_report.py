@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import random
 import re
 from html.parser import HTMLParser
@@ -415,3 +416,27 @@ def test_a_figure_of_any_values_is_within_its_edges(
     facts = reader.facts({})
     page = Page(as_html(msgspec.structs.replace(whole, curves=facts)))
     assert all(-1 <= place <= 760 for place in page.places)
+
+
+def test_a_pipe_takes_a_report_only_of_its_user_and_with_a_reader(
+    tool: Tool, tmp_path: Path
+) -> None:
+    """That of a stranger kept the command waiting, or had the report."""
+    made = RunFactory(tmp_path / "run").create()
+    pipe = tmp_path / "run.html"
+    os.mkfifo(pipe)
+    refused = tool("report", made.run.root, "-o", pipe)
+    assert refused.words == (
+        f"tfckpt-tui: {pipe} is a pipe that nobody reads. Name a file, or begin to read it first.\n"
+    )
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert tool("report", made.run.root, "-o", pipe).code == 0
+    assert os.read(reader, 15) == b"<!doctype html>"
+    os.close(reader)
+    if os.geteuid() == 0:
+        os.chown(pipe, 54322, -1)
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        said = tool("report", made.run.root, "-o", pipe)
+        assert f"{pipe} belongs to user 54322, and is not a regular file" in said.words
+        assert os.read(reader, 1) == b""
+        os.close(reader)

@@ -69,7 +69,7 @@ def names(directory: Path) -> set[str]:
         (simple_value("loss", 0.5), 0.5),
         (float_value("loss", 0.1), float(tensor_pb2.TensorProto(float_val=[0.1]).float_val[0])),
         (float_value("loss", math.nan), None),
-        (float_value("loss", math.inf), None),
+        (float_value("loss", -math.inf), -math.inf),
         (tensor_value("loss", tensor_pb2.TensorProto(dtype=1)), 0.0),
         (tensor_value("loss", tensor_pb2.TensorProto(dtype=2, double_val=[0.1])), 0.1),
         (tensor_value("loss", tensor_pb2.TensorProto(dtype=3, int_val=[-3])), -3.0),
@@ -157,12 +157,20 @@ def test_a_record_of_any_size_is_skipped(tmp_path: Path) -> None:
     assert read(tmp_path) == [(0, 1.0), (2, 3.0)]
 
 
-def test_a_hole_takes_no_time(tmp_path: Path) -> None:
+def test_a_hole_takes_no_time(tool: Tool, tmp_path: Path) -> None:
+    """Of a terabyte: that of a stranger kept `metrics` reading for minutes."""
     path = write(tmp_path, event(0, float_value("loss", 1)))
-    os.truncate(path, 200 << 20)
+    os.truncate(path, 1 << 40)
     with path.open("ab") as file:
         file.write(event(2, float_value("loss", 3)))
-    assert read(tmp_path) == [(0, 1.0), (2, 3.0)]
+    write(tmp_path, event(1, float_value("loss", 2)), name="events.out.tfevents.0.host")
+    os.truncate(tmp_path / "events.out.tfevents.0.host", 1 << 40)
+    said = tool("metrics", tmp_path).data.splitlines()[1:]
+    assert [line.split(",", 1)[1] for line in said] == [
+        "1,0,loss,2.0",
+        "0,0,loss,1.0",
+        "2,0,loss,3.0",
+    ]
 
 
 def test_names_are_those_of_tensorboard(tmp_path: Path) -> None:
@@ -240,6 +248,20 @@ def test_the_newest_metrics_tell_the_step_and_the_pace(tmp_path: Path) -> None:
     measured = newest_metrics(RecentMetrics(RunDirectory(tmp_path)).read())
     assert measured is not None
     assert (measured.step, measured.at, measured.step_seconds) == (1990, 2990.0, 1.0)
+
+
+def test_the_highest_step_is_told_where_some_metrics_count_epochs(tmp_path: Path) -> None:
+    """Keras does so; the step jumped between the two."""
+    for epoch in range(3):
+        write(
+            tmp_path / "validation",
+            *(event(100 * n, float_value("by_step", n)) for n in range(epoch + 2)),
+            *(event(n, float_value("by_epoch", n), at=2000.0) for n in range(epoch + 1)),
+        )
+        measured = newest_metrics(RecentMetrics(RunDirectory(tmp_path)).read())
+        assert measured is not None
+        assert measured.step == 100 * (epoch + 1)
+        assert measured.at == 2000.0 + epoch
 
 
 def test_recent_metrics_are_kept_until_there_are_more(tmp_path: Path) -> None:

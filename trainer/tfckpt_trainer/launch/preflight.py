@@ -14,7 +14,7 @@ from pathlib import Path
 from tfckpt_trainer.catalog.directory.history import refuse_newer_release
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.cluster.tasks import least_tasks_in_words
-from tfckpt_trainer.errors import DamagedFileError, LaunchError, UsageError
+from tfckpt_trainer.errors import DamagedFileError, LaunchError, UsageError, describe_error
 from tfckpt_trainer.launch.batch.job_record import load_job_record, unknown_job
 from tfckpt_trainer.launch.batch.jobs import ACTIVE, WAITING
 from tfckpt_trainer.launch.options import LaunchOptions
@@ -133,9 +133,15 @@ def check_directory(run: RunDirectory) -> None:
         run.create()
     except OSError as error:
         raise UsageError(
-            f"{root} cannot be used as a run directory: {error.strerror or error}.",
+            f"{root} cannot be used as a run directory: {_why(root, error)}.",
             _advice_about(root, error),
         ) from error
+
+
+def _why(root: Path, error: OSError) -> str:
+    """Returns an error of a disk, with its file if that is not the run directory itself."""
+    is_of_root = error.filename in {None, os.fspath(root)}
+    return str(error.strerror or error) if is_of_root else describe_error(error)
 
 
 def _is_content_of(root: Path) -> Callable[[str], bool]:

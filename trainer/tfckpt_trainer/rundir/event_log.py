@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -177,6 +178,15 @@ def _newest_lines(data: bytes, count: int) -> bytes:
     return b"\n".join(complete.rsplit(b"\n", count + 1)[1:])
 
 
+def _after_hole(descriptor: int, offset: int, size: int) -> int:
+    """Returns where the next bytes of a file are; others may have made a hole of any size in it."""
+    try:
+        return os.lseek(descriptor, offset, os.SEEK_DATA)
+    except OSError as error:
+        # There are no more, or the file system does not tell.
+        return size if error.errno == errno.ENXIO else offset
+
+
 class Tail(Generic[DocumentT]):
     """Reads the new documents of an append-only file.
 
@@ -234,6 +244,7 @@ class Tail(Generic[DocumentT]):
                 self._inode = facts.st_ino
                 self._offset = facts.st_size if skips else max(0, facts.st_size - self._first)
                 self.beginnings += 1
+            self._offset = _after_hole(file.fileno(), self._offset, facts.st_size)
             file.seek(self._offset)
             data = file.read(self._most)
         documents, used = self._parse(data)

@@ -129,7 +129,7 @@ class EventFileTail(Tail[SeriesPoint]):
             name = f"{self._prefix}{value.tag}"
             if not groups or groups[-1].step != step or name in groups[-1].metrics:
                 groups.append(_Group(at, step, {}))
-            groups[-1].metrics[name] = number if math.isfinite(number) else None
+            groups[-1].metrics[name] = None if math.isnan(number) else number
 
     def _number(self, value: Summary.Value) -> float | None:
         """Returns the number of a value; None if it is no scalar."""

@@ -42,8 +42,8 @@ class NewestMetrics(msgspec.Struct, frozen=True):
     """The newest metrics of a run.
 
     Attributes:
-        step: Their step, as the program counts it: it may be an epoch.
-        at: When they were recorded, in seconds since the epoch.
+        step: The highest step of them, as the program counts it: it may be an epoch.
+        at: When the last of them were recorded, in seconds since the epoch.
         step_seconds: Seconds from one step to the next, on average; None if unknown.
     """
 
@@ -194,12 +194,14 @@ def newest_metrics(points: Sequence[SeriesPoint]) -> NewestMetrics | None:
     """Returns the newest of some points with its rate; None without points."""
     if not points:
         return None
-    last = max(points, key=lambda point: point.at)
+    # A program may count epochs beside steps, each for some metrics.
+    last = max(points, key=lambda point: (point.step, point.at))
     name = next(iter(last.metrics), "")
     first = next((point for point in points if name in point.metrics), last)
     steps, seconds = last.step - first.step, last.at - first.at
     is_known = steps > 0 and seconds > 0
-    return NewestMetrics(last.step, last.at, seconds / steps if is_known else None)
+    newest = max(point.at for point in points)
+    return NewestMetrics(last.step, newest, seconds / steps if is_known else None)
 
 
 def find_event_files(run: RunDirectory) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from tfckpt_trainer.errors import ExitCode, RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.files import write_atomic
 from tfckpt_trainer.rundir.storage.own_links import held_directory
+from tfckpt_trainer.rundir.storage.owners import user_name
 from tfckpt_tui.cli.main import (
     LogdirOption,
     NamedPath,
@@ -82,11 +84,31 @@ def _write(output: Path, data: bytes) -> None:
         )
     stream = Path(os.path.realpath(output))
     if stream.exists() and not stream.is_file():
-        # A device or a pipe takes data; nothing can take its place.
-        stream.write_bytes(data)
+        _write_to_stream(output, stream, data)
         return
     with held_directory(stream.parent if output.is_symlink() else output.parent) as held:
         write_atomic(held.opened / stream.name, data, durable=False)
+
+
+def _write_to_stream(output: Path, stream: Path, data: bytes) -> None:
+    """Writes to a device or a pipe: nothing can take its place."""
+    try:
+        # Does not wait for somebody who reads a pipe.
+        descriptor = os.open(stream, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        raise RefusedError(
+            f"{output} is a pipe that nobody reads. Name a file, or begin to read it first."
+        ) from None
+    with os.fdopen(descriptor, "wb") as file:
+        owner = os.fstat(file.fileno()).st_uid
+        if owner not in {0, os.geteuid()}:
+            raise RefusedError(
+                f"{output} belongs to {user_name(owner)}, and is not a regular file. Name a file."
+            )
+        os.set_blocking(file.fileno(), True)
+        file.write(data)
 
 
 def _format_of(output: Path | None) -> str:

@@ -87,9 +87,7 @@ class NewName:
         """A sentence about the name that is taken; empty if none is."""
         if not self.taken:
             return ""
-        return (
-            f"{self.taken} is or was the name of another checkpoint, so the new one is {self.name}."
-        )
+        return f"The name {self.taken} is taken, or was once, so the new checkpoint is {self.name}."
 
 
 def choose_name(run: RunDirectory, word: str, newest: Checkpoint, name: str | None) -> NewName:
