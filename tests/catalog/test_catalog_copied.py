@@ -92,7 +92,7 @@ def test_a_cut_off_undo_is_finished_in_a_copy(tmp_path, copies):
 
 def test_on_another_file_system(tmp_path):
     original = Scene(tmp_path / "first" / "run")
-    assert killed_at(18, original.prune) == CUT_OFF
+    assert killed_at(16, original.prune) == CUT_OFF
     with small_ext4(tmp_path / "disk", megabytes=16) as root:
         (scene,) = moved(original, root / "runs", [with_cp_r])
         scene.finish()

@@ -93,10 +93,10 @@ def prepare(scene: Scene, action: str) -> None:
     if action in {"undo", "empty"}:
         scene.prune()
     if action == "finish a prune":
-        assert cut_off_at(17, scene.prune, lambda: None) == CUT_OFF
+        assert cut_off_at(15, scene.prune, lambda: None) == CUT_OFF
     if action == "finish an undo":
         scene.prune()
-        assert cut_off_at(9, scene.undo, lambda: None) == CUT_OFF
+        assert cut_off_at(7, scene.undo, lambda: None) == CUT_OFF
 
 
 def act_of(scene: Scene, action: str) -> Callable[[], object]:
