@@ -140,6 +140,15 @@ def test_damage_costs_only_the_records_in_which_it_is(
     assert set(found) <= {(step, step / 2) for step in range(40)}
 
 
+def test_a_value_whose_checksum_differs_is_left_out(tmp_path: Path) -> None:
+    path = write(tmp_path, *WRITTEN[:3])
+    content = bytearray(path.read_bytes())
+    # Of the last event, the last byte of its content.
+    content[-5] ^= 1
+    path.write_bytes(content)
+    assert read(tmp_path) == [(0, 0.0), (1, 0.5)]
+
+
 def test_the_newest_part_of_a_file_begins_anywhere(tmp_path: Path) -> None:
     path = write(tmp_path, *WRITTEN * 400)
     size = path.stat().st_size

@@ -121,8 +121,10 @@ def derive(tool: Tool, root: Path) -> None:
 
 @pytest.mark.parametrize("umask", UMASKS, ids=oct)
 def test_what_commands_write_follows_the_directory(
-    tool: Tool, shared: Path, tmp_path: Path, umask: int
+    tool: Tool, shared: Path, tmp_path: Path, umask: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The script of an export begins there, and Bob may not enter each directory with tests.
+    monkeypatch.chdir(shared)
     # Imports what is needed.
     derive(tool, two_branches(tmp_path / "imports", time.time() - 3600).run.root)
     with acting_as(ALICE):
