@@ -37,7 +37,6 @@ _HEADER_BYTES = _LENGTH.size + _CHECKSUM.size
 _RECORD_BYTES = _HEADER_BYTES + _CHECKSUM.size
 """Bytes of a record without its event."""
 
-
 _TIME_FIELD = b"\x09"
 
 
@@ -78,7 +77,7 @@ class EventFileTail(Tail[SeriesPoint]):
         self._prefix = prefix
         self._are_scalars: dict[str, bool] = {}
         self._began = 0
-        self._to_skip = 0
+        self._next = 0
 
     def _parse(self, data: bytes) -> tuple[list[SeriesPoint], int]:
         # Imported here: most runs have no event files to read.
@@ -86,10 +85,10 @@ class EventFileTail(Tail[SeriesPoint]):
         from tensorboard.compat.proto.event_pb2 import Event
 
         if self.beginnings != self._began:
-            self._began, self._to_skip = self.beginnings, 0
+            self._began, self._next = self.beginnings, 0
         groups: list[_Group] = []
-        at = min(self._to_skip, len(data))
-        self._to_skip -= at
+        # Behind a record that was too long to read.
+        at = min(max(0, self._next - self._offset), len(data))
         while len(data) - at >= _HEADER_BYTES:
             length = self._length_at(data, at)
             if length is None:
@@ -98,7 +97,7 @@ class EventFileTail(Tail[SeriesPoint]):
             end = at + _RECORD_BYTES + length
             if end > len(data):
                 if length + _RECORD_BYTES >= BLOCK_BYTES:
-                    self._to_skip, at = end - len(data), len(data)
+                    self._next, at = self._offset + end, len(data)
                 break
             content = data[at + _HEADER_BYTES : end - _CHECKSUM.size]
             (checksum,) = _CHECKSUM.unpack_from(data, end - _CHECKSUM.size)
