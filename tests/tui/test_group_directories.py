@@ -823,9 +823,19 @@ def test_a_closed_run_directory_is_opened_by_the_command_of_a_prune(shared: Path
         prune_one()
 
 
-def forged(path: Path, **fields: object) -> Path:
+def forged(path: Path) -> None:
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps({"schema": 99, **fields}))
+    path.write_text('{"schema": 99}')
+
+
+def put_by_bob(shared: Path, place: str, put: Callable[[Path], object]) -> Path:
+    """Has Bob put something below `.tfckpt` of a run of Alice; returns its path."""
+    with acting_as(ALICE):
+        made = two_branches(shared, time.time() - 3600)
+    path = made.run.control / place
+    with acting_as(BOB):
+        path.unlink(missing_ok=True)
+        put(path)
     return path
 
 
@@ -847,12 +857,7 @@ def test_a_forged_document_of_a_newer_release_is_moved_away_by_the_command_of_th
     shared: Path, tool: Tool, place: str
 ) -> None:
     """It kept everybody from changing the run, and an upgrade could not help."""
-    with acting_as(ALICE):
-        made = two_branches(shared, time.time() - 3600)
-    path = made.run.control / place
-    with acting_as(BOB):
-        path.unlink(missing_ok=True)
-        forged(path)
+    path = put_by_bob(shared, place, forged)
     with acting_as(ALICE):
         refused = tool("prune", shared, "ckpt-100", "ckpt-200", "--yes")
         assert refused.code == ExitCode.REFUSED
@@ -894,12 +899,7 @@ def test_what_a_stranger_closes_is_moved_away_by_the_command_of_the_refusal(
     shared: Path, tool: Tool, place: str
 ) -> None:
     """Its owner alone could open it."""
-    with acting_as(ALICE):
-        made = two_branches(shared, time.time() - 3600)
-    path = made.run.control / place
-    with acting_as(BOB):
-        path.unlink(missing_ok=True)
-        closed_file(path)
+    put_by_bob(shared, place, closed_file)
     with acting_as(ALICE):
         refused = tool("prune", shared, "ckpt-200", "--yes")
         assert refused.code == ExitCode.PROBLEM

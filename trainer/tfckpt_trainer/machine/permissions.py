@@ -78,10 +78,10 @@ def _sticky_advice(path: Path) -> Advice | None:
         "{user}. Run it as {owner}, or have {holder} run `chmod -t {word}`, after which all who "
         "may write there may.",
         place=path.parent,
-        owner=name_of(owner) or f"user {owner}",
+        owner=_called(owner),
         name=path.name,
-        user=name_of(os.geteuid()) or f"user {os.geteuid()}",
-        holder=name_of(directory.st_uid) or f"user {directory.st_uid}",
+        user=_called(os.geteuid()),
+        holder=_called(directory.st_uid),
         word=_word(path.parent),
     )
 
@@ -99,10 +99,10 @@ def access_advice(path: Path) -> Advice:
             "You own {path}: run `chmod {right} {word}`.", path=path, right=right, word=_word(path)
         )
     owner = name_of(user)
-    alone = Advice.of("Run this as its owner, {owner}.", owner=owner or f"user {user}")
+    advice = Advice.of("Run this as its owner, {owner}.", owner=_called(user))
     control = next((p for p in (path, *path.parents) if p.name == CONTROL), None)
     if control is not None and _is_added(control):
-        return alone.then(
+        return advice.then(
             "If they have no run here, move it away: `mv {control} {aside}`.",
             control=_word(control),
             aside=_word(control.with_name(f"{control.name}.of-others")),
@@ -110,20 +110,18 @@ def access_advice(path: Path) -> Advice:
     group = _common_group(path, owner)
     command = _command(path, user, group) if group is not None else ""
     if command:
-        alone = alone.then(
+        advice = advice.then(
             "To share {path}, {owner} runs `{command}`.",
-            owner=owner or f"user {user}",
+            owner=_called(user),
             path=path,
             command=command,
         )
-    if control is None or path == control or not _may_move(path):
-        return alone
-    aside = _aside(path, owner or f"user {user}")
-    return alone.then(
-        "If they have no part in this run, move it away: `mv {moved} {aside}`.",
-        moved=_word(path),
-        aside=_word(aside),
-    )
+    if control is not None and path != control and _may_move(path):
+        command = _moving_command(path, user)
+        advice = advice.then(
+            "If they have no part in this run, move it away: `{command}`.", command=command
+        )
+    return advice
 
 
 def moving_advice(path: Path) -> str:
@@ -138,20 +136,20 @@ def moving_advice(path: Path) -> str:
         owner = path.lstat().st_uid
     except OSError:
         return ""
-    who = name_of(owner) or f"user {owner}"
+    found = f"{path} belongs to {_called(owner)}."
     moved = next(filter(_may_move, _within_run(path)), None)
     if moved is None:
-        return f"{path} belongs to {who}. If they used no newer release, have them delete it."
-    return (
-        f"{path} belongs to {who}. If nobody used a newer release here, move it away: "
-        f"`mv {_word(moved)} {_word(_aside(moved, who))}`."
-    )
+        return f"{found} If they used no newer release, have them delete it."
+    command = _moving_command(moved, owner)
+    return f"{found} If nobody used a newer release here, move it away: `{command}`."
 
 
-def _aside(path: Path, owner: str) -> Path:
-    """Returns where nothing reads what others put into a run: above its directory."""
+def _moving_command(path: Path, owner: int) -> str:
+    """Returns the command that moves what others put into a run to where nothing reads it."""
+    # Above its directory.
     control = next((place for place in path.parents if place.name == CONTROL), path.parent)
-    return control / f"{path.name}.of-{owner.replace(' ', '-')}"
+    aside = control / f"{path.name}.of-{_called(owner).replace(' ', '-')}"
+    return f"mv {_word(path)} {_word(aside)}"
 
 
 def _may_move(path: Path) -> bool:
@@ -270,6 +268,10 @@ def name_of(user: int) -> str:
         return pwd.getpwuid(user).pw_name
     except KeyError:
         return ""
+
+
+def _called(user: int) -> str:
+    return name_of(user) or f"user {user}"
 
 
 def _group_word(group: int) -> str:

@@ -174,6 +174,12 @@ class RemoveGuardDialog(Dialog[bool]):
         return [Choice("n", "cancel", None), Choice("y", "remove", True, "warning")]
 
 
+def replay_words(replay: Replay) -> str:
+    """Returns how often a guard would have fired, as a sentence."""
+    words = summary(replay)
+    return f"{words[:1].upper()}{words[1:]}"
+
+
 def replay_lines(replay: Replay, most: int) -> Iterable[tuple[Span, ...]]:
     """Returns what a guard would have done, the last firings first.
 
@@ -181,8 +187,7 @@ def replay_lines(replay: Replay, most: int) -> Iterable[tuple[Span, ...]]:
         replay: The replay.
         most: How many firings to list.
     """
-    words = summary(replay)
-    yield ((f"{words[:1].upper()}{words[1:]}", "warn" if replay.why_not else ""),)
+    yield ((replay_words(replay), "warn" if replay.why_not else ""),)
     newest = replay.firings[-most:] if most else ()
     for fired in reversed(newest):
         yield ((firing_words(fired), "value"),)

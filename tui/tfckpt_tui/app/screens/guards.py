@@ -15,7 +15,7 @@ from tfckpt_trainer.guards.replay import Replay
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import GuardSource
-from tfckpt_tui.app.dialogs.guard_rule import replay_lines
+from tfckpt_tui.app.dialogs.guard_rule import replay_lines, replay_words
 from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
@@ -32,7 +32,6 @@ from tfckpt_tui.services.runs.guards import (
     read_guards,
     replay_each,
     suggested_guards,
-    summary,
 )
 
 _READ_SECONDS = 15.0
@@ -291,11 +290,9 @@ def _suggestion(number: int, rule: str, replay: Replay | None, width: int) -> It
     yield StyledLine()
     first, *more = _wrapped(rule, "strong", width - 3)
     yield StyledLine(((f"{number}  ", "key"), *first.spans))
-    told = "Replaying it over the recorded history …"
+    told, style = "Replaying it over the recorded history …", "busy"
     if replay is not None:
-        found = summary(replay)
-        told = f"{found[:1].upper()}{found[1:]}"
-    style = "busy" if replay is None else "value"
+        told, style = replay_words(replay), "value"
     for part in (*more, *_wrapped(told, style, width - 3)):
         yield StyledLine((("   ", ""), *part.spans))
 

@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 
 import msgspec
 
-from tfckpt_trainer.rundir.event_log import SERIES_BYTES, SeriesTail
+from tfckpt_trainer.rundir.event_log import RECENT_BYTES, SERIES_BYTES, SeriesTail
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_tui.services.metrics.event_files import EventFileTail
@@ -30,9 +30,6 @@ MOST_ENTRIES = 20_000
 
 RECENT_POINTS = 48
 """Newest points that lists and rates are made of."""
-
-RECENT_BYTES = 1 << 15
-"""Bytes at the end of the record that have them."""
 
 _LEAST_BYTES = 1 << 13
 _EVENTS = "tfevents"
@@ -107,7 +104,8 @@ class MetricTail:
             begun = tail.beginnings
             points += tail.read_new()
             if begun and tail.beginnings != begun:
-                self._begin_again()
+                self._forget()
+                self._looked_at, self.is_behind = None, True
                 return []
             if tail.is_behind:
                 # The files are read one after the other, oldest first.
@@ -115,11 +113,10 @@ class MetricTail:
                 break
         return points
 
-    def _begin_again(self) -> None:
+    def _forget(self) -> None:
+        """Has the next reads begin again: all points come once more."""
         self._files = {}
-        self._looked_at = None
         self.beginnings += 1
-        self.is_behind = True
 
     def _look(self) -> None:
         """Finds new event files."""
@@ -127,10 +124,9 @@ class MetricTail:
         base = os.path.commonpath([path.parent for path in found]) if found else ""
         if self._files and base != self._base:
             # The metrics get other names.
-            self._begin_again()
-            self._looked_at = self._clock()
-        if found and not self._files:
-            self.beginnings += not self.beginnings
+            self._forget()
+        if found:
+            self.beginnings = max(1, self.beginnings)
         self._base = base
         first = max(_LEAST_BYTES, self._first // max(1, len(found)))
         for path in found:

@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -57,7 +57,7 @@ from tfckpt_trainer.training.process.signals_and_exit import is_restart
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 from tfckpt_trainer.words.clean_text import clean
-from tfckpt_trainer.words.counts import count, first_lines, join_names
+from tfckpt_trainer.words.counts import count, first_lines, join_names, noun
 
 SHOWN_REFUSED = 10
 """How many problems of checkpoints, or of one, the error of a start names."""
@@ -445,8 +445,15 @@ class RestoreManager:
         begun = is_restart() and head is None
         strays = [c.name for c in candidates if is_left_by_others(self._run, c, has_begun=begun)]
         strangers = {c.name: c.stranger for c in candidates if c.stranger and c.name not in strays}
-        for words in (*_strays_in_words(strays), *_strangers_in_words(strangers)):
-            log.note(EventKind.NOTE, words)
+        if strays:
+            what = "it is no checkpoint, and another user put it there"
+            several = "they are no checkpoints, and another user put them there"
+            log.note(EventKind.NOTE, _passed_over(strays, what, several))
+        for owner in dict.fromkeys(strangers.values()):
+            names = [name for name in strangers if strangers[name] == owner]
+            what = f"it belongs to {owner}, who added it there"
+            several = f"they belong to {owner}, who added them there"
+            log.note(EventKind.NOTE, _passed_over(names, what, several))
         left = strangers.keys() | set(strays)
         checkpoints = [c for c in candidates if c.step is not None and c.name not in left]
         resumed = resume_point(self._run)
@@ -501,21 +508,7 @@ def _best_of(checkpoint: Checkpoint) -> dict[str, float]:
     return dict(record.best) if record is not None else {}
 
 
-def _strays_in_words(names: Sequence[str]) -> Iterator[str]:
-    """Yields what the event log says of files that nothing shows to be checkpoints."""
-    if len(names) == 1:
-        yield f"{names[0]} was passed over: it is no checkpoint, and another user put it there."
-    elif names:
-        many = join_names(names)
-        yield f"{many} were passed over: they are no checkpoints, and another user put them there."
-
-
-def _strangers_in_words(owners: Mapping[str, str]) -> Iterator[str]:
-    """Yields what the event log says of checkpoints of strangers, by name their owner."""
-    for owner in dict.fromkeys(owners.values()):
-        names = [name for name in owners if owners[name] == owner]
-        if len(names) == 1:
-            yield f"{names[0]} was passed over: it belongs to {owner}, who added it there."
-        else:
-            many = join_names(names)
-            yield f"{many} were passed over: they belong to {owner}, who added them there."
+def _passed_over(names: Sequence[str], why: str, why_all: str) -> str:
+    """Returns what the event log says of files that a start leaves alone."""
+    told = noun(len(names), f"was passed over: {why}", f"were passed over: {why_all}")
+    return f"{join_names(names)} {told}."

@@ -125,10 +125,10 @@ def arrange(
 
 def _files(size: Size, body: Region, charts: int) -> dict[str, Region]:
     """Places checkpoints, and charts of event files beside or below them."""
+    if not charts:
+        return {"history": body}
     if size.width >= WIDE and not is_short(size):
         left, column = body.split_vertical(_left_width(size.width))
-        if not charts:
-            return {"history": body}
         places = _stacked(column, min(charts, _most_stacked(body.height)))
         lowest, region = places.popitem()
         return {
@@ -137,7 +137,7 @@ def _files(size: Size, body: Region, charts: int) -> dict[str, Region]:
             lowest: region.grow((0, 0, column.bottom - region.bottom, 0)),
         }
     below = _charts_height(body.height, short=is_short(size))
-    if not charts or body.height - below < _LEAST_HISTORY:
+    if body.height - below < _LEAST_HISTORY:
         return {"history": body}
     history, row = body.split_horizontal(-below)
     return {"history": history, **_side_by_side(row, min(charts, size.width // _LEAST_CHART.width))}
