@@ -40,12 +40,12 @@ from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.forecast import forecast
 from tfckpt_tui.monitor.job_watch import JobWatch
 from tfckpt_tui.monitor.snapshot import NewestRows, RunSnapshot
+from tfckpt_tui.reports.run_facts import EventFileFacts
 from tfckpt_tui.services.batch.job_reader import JobReader, last_told
 from tfckpt_tui.services.exactness.stored_checks import with_stored_check
 from tfckpt_tui.services.metrics.metric_tail import (
     RECENT_POINTS,
     MetricTail,
-    NewestMetrics,
     newest_metrics,
 )
 from tfckpt_tui.services.runs.account import give_account
@@ -103,7 +103,7 @@ class SeriesReader:
         return self._newest is None
 
     @property
-    def measured(self) -> NewestMetrics | None:
+    def measured(self) -> EventFileFacts | None:
         """The newest of the points that were read."""
         return newest_metrics((self._newest or self._whole).newest_points)
 

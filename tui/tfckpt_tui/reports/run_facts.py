@@ -105,8 +105,8 @@ class EventFileFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The newest metrics in the TensorBoard event files of a directory.
 
     Attributes:
-        step: Their step, as the program counts it: it may be an epoch.
-        at: When they were written.
+        step: The highest step of them, as the program counts it: it may be an epoch.
+        at: When the last of them were written.
         step_seconds: Seconds from one step to the next, on average; null if unknown.
     """
 

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath
 
-import msgspec
-
 from tfckpt_trainer.rundir.event_log import RECENT_BYTES, SERIES_BYTES, SeriesTail
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
+from tfckpt_tui.reports.run_facts import EventFileFacts
 from tfckpt_tui.services.metrics.event_files import EventFileTail
 
 LOOK_SECONDS = 5.0
@@ -33,20 +32,6 @@ RECENT_POINTS = 48
 
 _LEAST_BYTES = 1 << 13
 _EVENTS = "tfevents"
-
-
-class NewestMetrics(msgspec.Struct, frozen=True):
-    """The newest metrics of a run.
-
-    Attributes:
-        step: The highest step of them, as the program counts it: it may be an epoch.
-        at: When the last of them were recorded, in seconds since the epoch.
-        step_seconds: Seconds from one step to the next, on average; None if unknown.
-    """
-
-    step: int
-    at: float
-    step_seconds: float | None = None
 
 
 class MetricTail:
@@ -186,7 +171,7 @@ def recorded_bytes(run: RunDirectory) -> int:
     return size
 
 
-def newest_metrics(points: Sequence[SeriesPoint]) -> NewestMetrics | None:
+def newest_metrics(points: Sequence[SeriesPoint]) -> EventFileFacts | None:
     """Returns the newest of some points with its rate; None without points."""
     if not points:
         return None
@@ -197,7 +182,9 @@ def newest_metrics(points: Sequence[SeriesPoint]) -> NewestMetrics | None:
     steps, seconds = last.step - first.step, last.at - first.at
     is_known = steps > 0 and seconds > 0
     newest = max(point.at for point in points)
-    return NewestMetrics(last.step, newest, seconds / steps if is_known else None)
+    return EventFileFacts(
+        step=last.step, at=newest, step_seconds=seconds / steps if is_known else None
+    )
 
 
 def find_event_files(run: RunDirectory) -> list[Path]:

@@ -35,10 +35,9 @@ from tfckpt_trainer.words.advice import Advice
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.formats.worker_columns import WorkerView
-from tfckpt_tui.reports.run_facts import FailureFacts
+from tfckpt_tui.reports.run_facts import EventFileFacts, FailureFacts
 from tfckpt_tui.services.batch.job_alerts import find_job_alerts
 from tfckpt_tui.services.batch.job_view import JobView, state_with_job, with_events
-from tfckpt_tui.services.metrics.metric_tail import NewestMetrics
 from tfckpt_tui.services.runs.failure import find_failure, state_reason
 from tfckpt_tui.services.runs.failure_card import Trouble, explain_failure, newest_loss
 from tfckpt_tui.services.runs.heartbeats import Heartbeats
@@ -155,7 +154,7 @@ class RunReading(msgspec.Struct, frozen=True):
     clock_ahead: float = 0.0
     problems: tuple[str, ...] = ()
     glance: Glance | None = None
-    measured: NewestMetrics | None = None
+    measured: EventFileFacts | None = None
 
     @property
     def active_at(self) -> float:
@@ -211,7 +210,7 @@ class RunAccount(msgspec.Struct, frozen=True):
     reported: bool = True
     problems: tuple[str, ...] = ()
     glance: Glance | None = None
-    measured: NewestMetrics | None = None
+    measured: EventFileFacts | None = None
 
     @property
     def path(self) -> str:

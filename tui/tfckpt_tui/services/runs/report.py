@@ -19,7 +19,6 @@ from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_tui.formats.worker_columns import json_values
 from tfckpt_tui.reports.run_facts import (
     AlertFacts,
-    EventFileFacts,
     ExactnessFacts,
     RunFacts,
     StatusReport,
@@ -27,7 +26,6 @@ from tfckpt_tui.reports.run_facts import (
 )
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.exactness.stored_checks import started_command, with_stored_check
-from tfckpt_tui.services.metrics.metric_tail import NewestMetrics
 from tfckpt_tui.services.runs.account import RunAccount, RunReading
 from tfckpt_tui.services.runs.reading import read_account
 
@@ -91,7 +89,7 @@ def status_of(reading: RunReading, account: RunAccount) -> StatusReport:
             command=started.command if (started := started_command(run)) is not None else None,
             gpus=account.gpus,
             saves=info.saves if info else "",
-            event_files=_event_files(account.measured),
+            event_files=account.measured,
         ),
         job=account.job.facts if account.job is not None else None,
         failure=account.failure,
@@ -105,10 +103,6 @@ def status_of(reading: RunReading, account: RunAccount) -> StatusReport:
         ),
         workers=tuple(WorkerLine(*json_values(worker, now)) for worker in account.workers),
     )
-
-
-def _event_files(measured: NewestMetrics | None) -> EventFileFacts | None:
-    return EventFileFacts(**msgspec.structs.asdict(measured)) if measured is not None else None
 
 
 def _other_files(run: RunDirectory) -> Sequence[OtherFile]:

@@ -446,14 +446,14 @@ class RestoreManager:
         strays = [c.name for c in candidates if is_left_by_others(self._run, c, has_begun=begun)]
         strangers = {c.name: c.stranger for c in candidates if c.stranger and c.name not in strays}
         if strays:
-            what = "it is no checkpoint, and another user put it there"
-            several = "they are no checkpoints, and another user put them there"
-            log.note(EventKind.NOTE, _passed_over(strays, what, several))
+            one = "was passed over: it is no checkpoint, and another user put it there"
+            more = "were passed over: they are no checkpoints, and another user put them there"
+            log.note(EventKind.NOTE, f"{join_names(strays)} {noun(len(strays), one, more)}.")
         for owner in dict.fromkeys(strangers.values()):
             names = [name for name in strangers if strangers[name] == owner]
-            what = f"it belongs to {owner}, who added it there"
-            several = f"they belong to {owner}, who added them there"
-            log.note(EventKind.NOTE, _passed_over(names, what, several))
+            one = f"was passed over: it belongs to {owner}, who added it there"
+            more = f"were passed over: they belong to {owner}, who added them there"
+            log.note(EventKind.NOTE, f"{join_names(names)} {noun(len(names), one, more)}.")
         left = strangers.keys() | set(strays)
         checkpoints = [c for c in candidates if c.step is not None and c.name not in left]
         resumed = resume_point(self._run)
@@ -506,9 +506,3 @@ class RestoreManager:
 def _best_of(checkpoint: Checkpoint) -> dict[str, float]:
     record = checkpoint.record
     return dict(record.best) if record is not None else {}
-
-
-def _passed_over(names: Sequence[str], why: str, why_all: str) -> str:
-    """Returns what the event log says of files that a start leaves alone."""
-    told = noun(len(names), f"was passed over: {why}", f"were passed over: {why_all}")
-    return f"{join_names(names)} {told}."

@@ -24,9 +24,9 @@ from tfckpt_tui.app.widgets.base.styled_text import (
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import cell_width, clean, strategy_words
 from tfckpt_tui.monitor.snapshot import RunSnapshot
+from tfckpt_tui.reports.run_facts import EventFileFacts
 from tfckpt_tui.services.batch.job_alerts import JOB_SILENT
 from tfckpt_tui.services.batch.job_view import JobView
-from tfckpt_tui.services.metrics.metric_tail import NewestMetrics
 from tfckpt_tui.services.runs.failure import RUN_FAILED
 
 _LOW_DISK = 0.05
@@ -248,7 +248,7 @@ def _rates(snapshot: RunSnapshot, *, full: bool) -> list[list[Span]]:
     return [*groups, *_saving(snapshot)] if full else groups
 
 
-def _measured(measured: NewestMetrics, now: float, width: int) -> tuple[Span, ...]:
+def _measured(measured: EventFileFacts, now: float, width: int) -> tuple[Span, ...]:
     """Returns how far event files go, of a run that this library did not train."""
     ago = units.ago(max(0.0, now - measured.at))
     spans: list[Span] = [
