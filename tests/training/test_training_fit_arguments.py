@@ -95,7 +95,6 @@ def messages(tmp_path_factory):
         ("no batches", "Empty has no batches: its length is 0."),
         ("epochs", "nothing is left to train. Pass the number of the last epoch as epochs."),
         ("not a callback", "expected a keras.callbacks.Callback"),
-        ("BackupAndRestore", "Remove BackupAndRestore from the callbacks."),
         ("OrbaxCheckpoint", "Remove OrbaxCheckpoint from the callbacks."),
     ],
 )

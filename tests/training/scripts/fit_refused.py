@@ -70,7 +70,6 @@ CASES = {
     "no batches": {"x": Empty()},
     "epochs": {"x": x, "y": y, "epochs": 3, "initial_epoch": 3},
     "not a callback": {"x": x, "y": y, "callbacks": [print]},
-    "BackupAndRestore": {"callbacks": [callback(keras.callbacks.BackupAndRestore)]},
     "OrbaxCheckpoint": {"callbacks": [callback(keras.callbacks.OrbaxCheckpoint)]},
 }
 

@@ -26,10 +26,12 @@ from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_trainer.training.checkpoint.saves.default_saves import BY_DEFAULT, ByDefault
 from tfckpt_trainer.training.keras.fit_callbacks import (
     FitCallbacks,
+    backup_directories,
     watched_metric,
     worker_callbacks,
 )
 from tfckpt_trainer.training.keras.fit_data import FitData, read_data, validation_data_of
+from tfckpt_trainer.training.keras.keras_files import KerasFiles
 from tfckpt_trainer.training.keras.python_batches import PyDatasetBatches
 from tfckpt_trainer.training.keras.steps import (
     Logs,
@@ -125,7 +127,8 @@ def fit(
     """Trains a compiled model like `model.fit`, with checkpoints and commands.
 
     Call it on every worker. It first restores the newest checkpoint and continues in the middle
-    of an epoch if the checkpoint was saved there.
+    of an epoch if the checkpoint was saved there. A run without checkpoints goes on from files of
+    `BackupAndRestore` in `callbacks`, and of `ModelCheckpoint` in its directory.
 
     Args:
         model: A model that was compiled within the scope of its strategy.
@@ -172,7 +175,7 @@ def fit(
     Raises:
         UsageError: The model is not compiled, an argument is invalid, or the length of an epoch
             is unknown.
-        RefusedError: See `TrainingRun`.
+        RefusedError: See `TrainingRun`; or the files of `BackupAndRestore` do not fit.
     """
     _check(model, epochs, initial_epoch)
     strategy = model.distribute_strategy
@@ -227,6 +230,9 @@ def fit(
             ByDefault(steps, watched_metric(callbacks, validates=held_out is not None)),
         ),
     )
+    if not initial_epoch:
+        files = KerasFiles(run._run, group, model, backup_directories(callbacks), steps)
+        run._restores.begin = files.load_newest
     validation = None
     if held_out is not None:
         size = validation_batch_size or batch_size
@@ -298,7 +304,8 @@ class FitLoop:
         logs: Mapping[str, Any] = {}
         for batch in self._run:
             steps = len(batch) if self._takes_lists else 1
-            self._callbacks.begin_training(is_resumed=False)
+            # A run that begins with a file of Keras has done steps too.
+            self._callbacks.begin_training(is_resumed=self._run.step > 0)
             epoch, number = self._epochs.at(self._run.step)
             if not self._in_epoch:
                 self._callbacks.begin_epoch(epoch, is_resumed=number > 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any, cast
 
 from tfckpt_trainer.catalog.retention.rules import BestBy
@@ -9,8 +11,11 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.keras.callback_state import CallbackState
 from tfckpt_trainer.training.keras_library import keras
 
-REFUSED = (keras.callbacks.BackupAndRestore, keras.callbacks.OrbaxCheckpoint)
+REFUSED = (keras.callbacks.OrbaxCheckpoint,)
 """Callbacks that save and restore the training themselves."""
+
+REPLACED = (keras.callbacks.BackupAndRestore,)
+"""Callbacks that do nothing here: `fit` does what they do, and goes on from what they saved."""
 
 CHIEF_ONLY = (
     keras.callbacks.CSVLogger,
@@ -157,14 +162,12 @@ def worker_callbacks(given: Any, *, is_chief: bool) -> list[keras.callbacks.Call
     Args:
         given: A callback, a `CallbackList`, any nest of callbacks, or None.
         is_chief: Whether this is the chief. On other workers, callbacks that write are replaced by
-            one that does nothing, at the same position.
+            one that does nothing, at the same position; so is `BackupAndRestore` on all.
 
     Raises:
         UsageError: One conflicts with `fit`, or is not a callback.
     """
-    if isinstance(given, keras.callbacks.CallbackList):
-        given = given.callbacks
-    callbacks = [] if given is None else keras.tree.flatten(_listed(given))
+    callbacks = _flat(given)
     for callback in callbacks:
         if isinstance(callback, REFUSED):
             name = type(callback).__name__
@@ -176,12 +179,33 @@ def worker_callbacks(given: Any, *, is_chief: bool) -> list[keras.callbacks.Call
             raise UsageError(
                 f"callbacks has a {type(callback).__name__}; expected a keras.callbacks.Callback."
             )
-    if is_chief:
-        return callbacks
     return [
-        keras.callbacks.Callback() if is_chief_only(callback) else callback
+        keras.callbacks.Callback() if _is_idle(callback, is_chief=is_chief) else callback
         for callback in callbacks
     ]
+
+
+def backup_directories(callbacks: Any) -> list[Path]:
+    """Returns where callbacks of type `BackupAndRestore` keep their files.
+
+    Args:
+        callbacks: As for `worker_callbacks`.
+    """
+    return [
+        Path(os.path.realpath(callback.backup_dir))
+        for callback in _flat(callbacks)
+        if isinstance(callback, REPLACED)
+    ]
+
+
+def _is_idle(callback: keras.callbacks.Callback, *, is_chief: bool) -> bool:
+    return isinstance(callback, REPLACED) or (not is_chief and is_chief_only(callback))
+
+
+def _flat(given: Any) -> list[Any]:
+    if isinstance(given, keras.callbacks.CallbackList):
+        given = given.callbacks
+    return [] if given is None else keras.tree.flatten(_listed(given))
 
 
 def is_chief_only(callback: keras.callbacks.Callback) -> bool:

@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -93,6 +93,21 @@ class RestoreTarget:
 
 
 @dataclass(frozen=True)
+class StartingPoint:
+    """Where a run begins that has no checkpoint.
+
+    Attributes:
+        step: Steps that were done.
+        source: With what it begins, as the end of a clause; empty for the values of the script.
+        passed_over: Why it does not begin with newer files of other formats, as sentences.
+    """
+
+    step: int = 0
+    source: str = ""
+    passed_over: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class _StartPlan:
     """What the chief found at the start.
 
@@ -106,7 +121,11 @@ class _StartPlan:
 
 
 class RestoreManager:
-    """Restores checkpoints and records it. All workers call every method together."""
+    """Restores checkpoints and records it. All workers call every method together.
+
+    Attributes:
+        begin: Gives the model its first values, where no checkpoint does, on all workers together.
+    """
 
     def __init__(
         self,
@@ -124,6 +143,7 @@ class RestoreManager:
         self._restorer = restorer
         self._saves = saves
         self._changes = AgreedChanges(group, state.user.hyperparameters)
+        self.begin: Callable[[], StartingPoint] = StartingPoint
 
     @property
     def position(self) -> Position:
@@ -131,7 +151,7 @@ class RestoreManager:
         return self._state.position
 
     def restore_newest(self, *, partial: bool) -> Finish | None:
-        """Restores the newest good checkpoint, or starts at step 0 if there is none.
+        """Restores the newest good checkpoint, or begins without one if there is none.
 
         Args:
             partial: Whether to restore what fits if the checkpoint does not fit the model.
@@ -142,7 +162,7 @@ class RestoreManager:
 
         Raises:
             RefusedError: There are checkpoints, and none of them can be restored; or the start was
-                to begin with values that the hyperparameters cannot have.
+                to begin with values that the hyperparameters cannot have; or see `begin`.
         """
         plan = self._group.broadcast(
             self._plan_start() if self._group.is_chief else None, _StartPlan
@@ -174,15 +194,34 @@ class RestoreManager:
         if refused:
             untried = [target.name for target in plan.targets[len(tried) :]]
             raise RefusedError(self._why_none(refused, tried, untried))
-        self._telemetry.summaries.start_branch(0, 0)
-        self._telemetry.write_hyperparameters(0)
-        self._telemetry.note(EventKind.START, "Started at step 0.")
-        if self._group.is_chief:
-            self._tell_what_is_left_out()
+        self._begin_without_checkpoint()
         self._find_unsaved_changes(None)
         return None
 
-    def _tell_what_is_left_out(self) -> None:
+    def _begin_without_checkpoint(self) -> None:
+        start = self.begin()
+        position, step = self._state.position, start.step
+        self._state.shared.set_step(step)
+        position.step = step
+        self._telemetry.metrics.set_position(step, position.branch)
+        self._telemetry.summaries.start_branch(position.branch, step)
+        self._telemetry.write_hyperparameters(step)
+        if start.source:
+            words = " ".join(
+                (
+                    f"Started at step {step:,} {start.source}. The input pipeline starts over.",
+                    *start.passed_over,
+                )
+            )
+            if self._group.is_chief:
+                sys.stderr.write(f"{clean(words)}\n")
+            self._telemetry.note(EventKind.START, words)
+            return
+        self._telemetry.note(EventKind.START, "Started at step 0.")
+        if self._group.is_chief:
+            self._tell_what_is_left_out(start.passed_over)
+
+    def _tell_what_is_left_out(self, reasons: Sequence[str]) -> None:
         """Names the newest file of each format in the directory, which no start continues from."""
         newest: dict[str, OtherFile] = {}
         with suppress(OSError):
@@ -199,6 +238,7 @@ class RestoreManager:
             f"No start continues from {', '.join(named)}: training begins with the values of the "
             "script. To begin with those of a file, call `model.load_weights` before, or make a "
             "checkpoint of it with `tfckpt-tui convert`."
+            + "".join(f" {reason}" for reason in first_lines(reasons, SHOWN_REFUSED))
         )
         sys.stderr.write(f"{clean(words)}\n")
         self._telemetry.note(EventKind.NOTE, words)

@@ -1,0 +1,104 @@
+"""Goes on with `fit` from what Keras's own `fit` has saved; prints what became of each case."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from tfckpt_trainer import fit
+from tfckpt_trainer.errors import RefusedError
+from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.training import create_strategy
+
+parser = argparse.ArgumentParser()
+parser.add_argument("cases", nargs="+")
+parser.add_argument("--strategy", default="one-device")
+parser.add_argument("--root", type=Path, default=Path.cwd())
+options = parser.parse_args()
+root = options.root
+strategy = create_strategy(options.strategy, threads=1)
+x = np.random.RandomState(1).randn(64, 4).astype("float32")
+y = x.sum(axis=1, keepdims=True)
+
+
+def compiled(optimizer: str = "adam", units: int = 8) -> keras.Model:
+    keras.utils.set_random_seed(2)
+    with strategy.scope():
+        layers = [
+            keras.layers.Dense(units),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dense(1),
+        ]
+        model = keras.Sequential([keras.Input((4,)), *layers])
+        model.compile(optimizer, "mse")
+    return model
+
+
+def values(model: keras.Model) -> list[list[float]]:
+    variables = [*model.weights, *model.optimizer.variables]
+    return [keras.ops.convert_to_numpy(variable).ravel().tolist() for variable in variables]
+
+
+def backup() -> keras.callbacks.Callback:
+    return keras.callbacks.BackupAndRestore(root / "backup", delete_checkpoint=False)
+
+
+def save() -> list[list[float]]:
+    """Trains with Keras, which saves after two of four epochs; returns the values at the end."""
+    model, kept = compiled(), keras.callbacks.ModelCheckpoint(root / "kept.keras")
+    log = keras.callbacks.CSVLogger(str(root / "log.csv"))
+    model.fit(x, y, epochs=2, shuffle=False, verbose=0, callbacks=[backup(), kept, log])
+    model.fit(x, y, epochs=4, initial_epoch=2, shuffle=False, verbose=0)
+    return values(model)
+
+
+def go_on(case: str) -> dict[str, object]:
+    run_dir = Path(os.environ.get("TFCKPT_RUN_DIR") or root / f"run-{case}")
+    run_dir.mkdir(exist_ok=True)
+    model = compiled()
+    callbacks = [backup()]
+    arguments = {}
+    if case == "files":
+        shutil.copy(root / "kept.keras", run_dir)
+        (run_dir / "torn.weights.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(80))
+        callbacks = [keras.callbacks.CSVLogger(str(root / "log.csv"))]
+    elif case == "optimizer":
+        model = compiled("rmsprop")
+    elif case == "shapes":
+        model = compiled(units=9)
+    elif case == "torn":
+        torn = root / "torn"
+        shutil.copytree(root / "backup", torn, dirs_exist_ok=True)
+        os.truncate(torn / "latest.weights.h5", 5000)
+        callbacks = [keras.callbacks.BackupAndRestore(torn)]
+    elif case in {"other", "loaded"}:
+        shutil.copy(root / "kept.keras", run_dir)
+        callbacks = []
+        if case == "loaded":
+            model.load_weights(run_dir / "kept.keras")
+        else:
+            model = compiled(units=9)
+    elif case == "initial_epoch":
+        arguments = {"initial_epoch": 1}
+    elif case == "without":
+        callbacks = [keras.callbacks.BackupAndRestore(root / "empty")]
+    try:
+        history = fit(
+            model, x, y, epochs=4, run_dir=run_dir, shuffle=False, verbose=0, callbacks=callbacks,
+            **arguments,
+        )  # fmt: skip
+    except RefusedError as error:
+        return {"refused": str(error)}
+    messages = [entry.message for entry in read_entries(RunDirectory(run_dir))]
+    return {"epochs": history.epoch, "values": values(model), "messages": messages}
+
+
+for case in options.cases:
+    print(json.dumps({case: save() if case == "keras" else go_on(case)}))

@@ -1,0 +1,104 @@
+"""`fit` goes on from what Keras's own callbacks have saved, or says why it does not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from training_cluster import SCRIPTS, Cluster
+
+from tensorflow_processes import run_with_tensorflow
+from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
+
+pytestmark = pytest.mark.tensorflow
+
+CASES = [
+    "files", "initial_epoch", "keras", "loaded", "optimizer", "other", "shapes", "torn", "without",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("fits")
+
+
+@pytest.fixture(scope="module")
+def found(place):
+    words = ["keras", "backup", *(case for case in CASES if case != "keras"), "--root", place]
+    done = run_with_tensorflow(SCRIPTS / "fit_goes_on.py", *words)
+    assert done.returncode == 0, done.stderr[-3000:]
+    cases: dict[str, dict] = {}
+    for line in done.stdout.splitlines():
+        if line.startswith("{"):
+            cases |= json.loads(line)
+    return cases
+
+
+@pytest.mark.parametrize("case", ["backup", "files"])
+def test_it_goes_on_as_keras_does_bit_for_bit(found, case):
+    assert found[case]["epochs"] == [2, 3]
+    assert found[case]["values"] == found["keras"]
+
+
+def test_it_says_from_which_file_and_which_it_passed_over(found, place):
+    start = "Started at step 4 with weights, optimizer state and epoch of "
+    (told,) = (text for text in found["files"]["messages"] if text.startswith("Started"))
+    assert told.startswith(f"{start}{place}/run-files/kept.keras. The input pipeline starts over.")
+    assert "torn.weights.h5: " in told
+    assert "is not a valid Keras file" in told
+
+
+def test_a_log_goes_on_too(found, place):
+    assert found["files"]["epochs"] == [2, 3]
+    rows = (place / "log.csv").read_text().splitlines()
+    assert [row.partition(",")[0] for row in rows] == ["epoch", "0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("case", "problem"),
+    [
+        ("optimizer", "has the state of adam, and the optimizer of the script is rm_sprop"),
+        ("shapes", "its shapes are not those of this model"),
+        ("torn", "is not a valid Keras file"),
+    ],
+)
+def test_a_backup_that_does_not_fit_is_refused_and_not_lost(found, case, problem):
+    refusal = found[case]["refused"]
+    assert problem in refusal
+    assert "A start at step 0 would lose what it holds." in refusal
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ("loaded", "kept.keras: the script has loaded its weights."),
+        ("other", "kept.keras: its shapes are not those of this model."),
+    ],
+)
+def test_another_file_in_the_directory_of_the_run_is_named_with_the_reason(found, case, reason):
+    assert found[case]["epochs"] == [0, 1, 2, 3]
+    assert any(reason in message for message in found[case]["messages"])
+
+
+@pytest.mark.parametrize(("case", "first"), [("initial_epoch", 1), ("without", 0)])
+def test_a_script_that_chose_its_start_and_an_empty_backup_begin_anew(found, case, first):
+    assert found[case]["epochs"][0] == first
+    assert "Started at step 0." in found[case]["messages"]
+
+
+@pytest.mark.weekly
+def test_two_workers_load_the_same_file(found, place):
+    assert found["keras"]
+    words = ["two", "--root", str(place)]
+    with Cluster(place / "two", "fit_goes_on.py", words) as cluster:
+        assert cluster.wait() == [0, 0], cluster.output()
+    entries = read_entries(RunDirectory(place / "two"))
+    assert any(entry.message.startswith("Started at step 4 with weights") for entry in entries)
+    logs = [cluster.log(worker).read_text().splitlines() for worker in (0, 1)]
+    first, second = (json.loads(log[-1])["two"] for log in logs)
+    assert first["epochs"] == second["epochs"] == [2, 3]
+    # Each replica has moving averages of its own.
+    averages = [4, 5]
+    for index, (ours, theirs) in enumerate(zip(first["values"], second["values"], strict=True)):
+        assert index in averages or ours == theirs
