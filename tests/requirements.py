@@ -191,6 +191,10 @@ NEEDS = {
     # Modules of Python.
     "kubernetes-validate": _module("kubernetes_validate", "test"),
     "matplotlib": _module("matplotlib", "docs"),
+    "tf_keras": Need(
+        lambda: importlib.util.find_spec("tf_keras") is not None,
+        "pip install --no-deps tf_keras, in the release of TensorFlow",
+    ),
     "ray": _module("ray", "test,ray"),
     # Rights, devices, and what a kernel can.
     "root": Need(lambda: os.geteuid() == 0, "run as root"),

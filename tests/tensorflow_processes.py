@@ -148,8 +148,13 @@ class TensorFlowProcess(ForkedProcess):
     """A program that begins with TensorFlow imported."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        """Starts it; see `ForkedProcess`."""
-        super().__init__(*arguments, server=_server(TENSORFLOW), **options)
+        """Starts it; see `ForkedProcess`.
+
+        With `TF_USE_LEGACY_KERAS=1` in its environment, its Keras is `tf_keras`.
+        """
+        is_legacy = arguments[1].get("TF_USE_LEGACY_KERAS") == "1"
+        imports = TENSORFLOW_KERAS_2 if is_legacy else TENSORFLOW
+        super().__init__(*arguments, server=_server(imports), **options)
 
 
 class CommandProcess(ForkedProcess):
@@ -254,7 +259,13 @@ def _start(listener: socket.socket, imports: str) -> None:
             [sys.executable, "-P", __file__, str(listener.fileno()), imports],
             stdin=subprocess.DEVNULL,
             # TensorFlow reads this when it is imported, so a program's own value comes too late.
-            env={**os.environ, "TMPDIR": _TEMPORARY, "TF_CPP_MIN_LOG_LEVEL": "2"},
+            env={
+                **os.environ,
+                "TMPDIR": _TEMPORARY,
+                "TF_CPP_MIN_LOG_LEVEL": "2",
+                # It is read once, when TensorFlow first looks for Keras.
+                "TF_USE_LEGACY_KERAS": str(int(imports == TENSORFLOW_KERAS_2)),
+            },
             pass_fds=[listener.fileno()],
         )
     )
@@ -382,8 +393,12 @@ def _import_commands() -> None:
         cli.get_command(click.Context(cli), name)
 
 
-TENSORFLOW, COMMANDS = "tensorflow", "commands"
-_IMPORTS = {TENSORFLOW: _import_tensorflow, COMMANDS: _import_commands}
+TENSORFLOW, TENSORFLOW_KERAS_2, COMMANDS = "tensorflow", "tensorflow-keras-2", "commands"
+_IMPORTS = {
+    TENSORFLOW: _import_tensorflow,
+    TENSORFLOW_KERAS_2: _import_tensorflow,
+    COMMANDS: _import_commands,
+}
 
 
 def _become(order: Order) -> None:

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from kerases import KERAS_2, KERAS_3, environment_of
 from steered import SteeredRun
 from training_cluster import Cluster
 
@@ -65,8 +66,9 @@ def last_step(cluster):
     return max(int(name.rpartition("-")[2]) for name in SteeredRun(cluster).names())
 
 
-def train(run_dir, log, strategy, workers, *arguments):
-    return Cluster(run_dir, "fitted.py", ["--log", str(log), *arguments], workers, strategy)
+def train(run_dir, log, strategy, workers, *arguments, keras=KERAS_3):
+    words = ["--log", str(log), *arguments]
+    return Cluster(run_dir, "fitted.py", words, workers, strategy, environment_of(keras))
 
 
 @dataclass
@@ -81,20 +83,20 @@ class Resumed:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Returns such a fit, by its strategy, number of workers and further arguments."""
+    """Returns such a fit, by its strategy, number of workers, further arguments and Keras."""
 
     @cache
-    def train_and_resume(strategy, workers, *how):
+    def train_and_resume(strategy, workers, *how, keras=KERAS_3):
         place = tmp_path_factory.mktemp("fit")
         run_dir, begun, resumed = place / "run", place / "begun", place / "resumed"
         words = ["--epochs", str(EPOCHS), *how]
         dies = ["--restore-after", "33", "--die-after", "44"]
-        with train(run_dir, begun, strategy, workers, *words, *dies) as cluster:
+        with train(run_dir, begun, strategy, workers, *words, *dies, keras=keras) as cluster:
             assert -signal.SIGKILL in cluster.wait(), cluster.output()
         # A file of others, with a name that is not UTF-8.
         index = next(run_dir.glob("ckpt-*.index"))
         shutil.copy(index, run_dir / os.fsdecode(b"\xff\xfe-8.index"))
-        with train(run_dir, resumed, strategy, workers, *words) as cluster:
+        with train(run_dir, resumed, strategy, workers, *words, keras=keras) as cluster:
             assert cluster.wait() == [0] * workers, cluster.output()
             history = cluster.log(0).read_text().split("history ")[1].splitlines()[0]
         return Resumed(run_dir, begun, resumed, json.loads(history))
@@ -124,10 +126,11 @@ def test_several_steps_in_a_call_train_arrays_on_two_workers_with_the_same_bits(
     ("strategy", "workers"),
     [("multi-worker", 2), *weekly(("one-device", 1), ("mirrored", 1))],
 )
+@pytest.mark.parametrize("keras", [KERAS_3, KERAS_2])
 def test_a_fit_that_went_back_and_was_resumed_in_mid_epoch_is_the_fit_that_did_neither(
-    trained, strategy, workers, how
+    trained, keras, strategy, workers, how
 ):
-    fit = trained(strategy, workers, *how)
+    fit = trained(strategy, workers, *how, keras=keras)
     for worker in range(workers):
         expected = by_place(fit.begun, worker, last=False)
         # Three epochs and what followed, until the chief had found the command.

@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from kerases import KERAS_2, KERAS_3, environment_of
 from steered import SteeredRun
 from training_cluster import SCRIPTS, Cluster
 
@@ -31,9 +32,10 @@ EPOCHS, STEPS = 7, 4
 """40 examples in batches of 10; saved after steps 7, 14 and 21, which is within an epoch."""
 
 
-def train(run_dir, log, strategy, workers, *arguments):
-    arguments = ["--log", str(log), *arguments]
-    return Cluster(run_dir, "fitted_with_callbacks.py", arguments, workers, strategy)
+def train(run_dir, log, strategy, workers, keras, *arguments):
+    words = ["--log", str(log), *arguments]
+    script, environment = "fitted_with_callbacks.py", environment_of(keras)
+    return Cluster(run_dir, script, words, workers, strategy, environment)
 
 
 def lines(log, worker):
@@ -94,13 +96,15 @@ def undisturbed(tmp_path_factory):
             pass
 
     @cache
-    def whole(strategy, workers):
+    def whole(strategy, workers, keras=KERAS_3):
         place = tmp_path_factory.mktemp("undisturbed")
         with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
             server.heard = []
             threading.Thread(target=server.serve_forever, daemon=True).start()
             words = ["--monitored", f"http://127.0.0.1:{server.server_port}"]
-            history = finish(train(place / "run", place / "whole", strategy, workers, *words))
+            history = finish(
+                train(place / "run", place / "whole", strategy, workers, keras, *words)
+            )
             server.shutdown()
         return Whole(place / "whole", history, server.heard)
 
@@ -121,9 +125,9 @@ def disturbed(tmp_path_factory):
     """Returns such a run, by its strategy and number of workers."""
 
     @cache
-    def train_and_resume(strategy, workers):
+    def train_and_resume(strategy, workers, keras=KERAS_3):
         place = tmp_path_factory.mktemp("disturbed")
-        options = (place / "run", place / "log", strategy, workers)
+        options = (place / "run", place / "log", strategy, workers, keras)
         # The third batch of an epoch: the check waits for the next epoch, which has four. It trains
         # three steps again, so that the run goes back after step 18, and dies after step 15 or 16.
         words = ["--check-after", "7", "--restore-after", "21", "--die-after", "30"]
@@ -146,11 +150,12 @@ def before_restore(log, worker):
     ("strategy", "workers"),
     [("one-device", 1), *weekly(("multi-worker", 2))],
 )
+@pytest.mark.parametrize("keras", [KERAS_3, KERAS_2])
 def test_callbacks_and_losses_are_those_of_a_run_that_never_stopped(
-    undisturbed, disturbed, strategy, workers
+    undisturbed, disturbed, keras, strategy, workers
 ):
-    run = disturbed(strategy, workers)
-    whole, history = undisturbed(strategy, workers).log, undisturbed(strategy, workers).history
+    run, never_stopped = (of(strategy, workers, keras) for of in (disturbed, undisturbed))
+    whole, history = never_stopped.log, never_stopped.history
     assert history[0] == list(range(EPOCHS))
     assert len(history[1]["val_loss"]) == EPOCHS // 2
     assert run.history == history
@@ -209,7 +214,7 @@ def test_a_remote_monitor_hears_of_each_epoch_once(undisturbed):
     assert undisturbed("one-device", 1).heard == list(range(EPOCHS))
 
 
-ROW = re.compile(r"^\| `(\w+)` \| (exact|works|refused) \|", re.MULTILINE)
+ROW = re.compile(r"^\| `(\w+)` \| (exact|works|replaced|refused) \|", re.MULTILINE)
 
 
 def documented():

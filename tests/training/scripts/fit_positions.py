@@ -7,10 +7,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import keras
 import msgspec
 import numpy as np
 import tensorflow as tf
+from tensorflow import keras
 
 from tfckpt_trainer.training.keras.fit_data import FitData, read_data
 from tfckpt_trainer.training.pipelines.pipeline import probe

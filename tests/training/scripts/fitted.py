@@ -10,10 +10,10 @@ import signal
 import time
 from pathlib import Path
 
-import keras
 import numpy as np
 import tensorflow as tf
 from shared_parts import digest, request_restore
+from tensorflow import keras
 
 from tfckpt_trainer.training import SaveOptions, create_strategy, fit
 
@@ -93,7 +93,10 @@ class Log(keras.callbacks.Callback):
         batches = next(self._batches)
         value = digest(strategy, [*model.variables, *model.optimizer.variables])
         self.write(
-            epoch=self.epoch, batch=batch, digest=value, logs={k: v.hex() for k, v in logs.items()}
+            epoch=self.epoch,
+            batch=batch,
+            digest=value,
+            logs={k: float(v).hex() for k, v in logs.items()},
         )
         if options.slow:
             time.sleep(0.05)
@@ -109,7 +112,7 @@ class Log(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         rate = float(model.optimizer.learning_rate.numpy())
-        self.write(epoch=epoch, end={k: v.hex() for k, v in logs.items()}, rate=rate)
+        self.write(epoch=epoch, end={k: float(v).hex() for k, v in logs.items()}, rate=rate)
 
 
 callbacks = [
@@ -132,5 +135,7 @@ history = fit(
     if options.in_parts
     else None,
     partial=options.partial,
+    # Layers of Keras 2 draw from operations that have no state of their own.
+    random_seed=5 if os.environ.get("TF_USE_LEGACY_KERAS") == "1" else None,
 )
 print("history", json.dumps(history.history["loss"]))

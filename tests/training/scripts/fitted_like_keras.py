@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 
 import google_crc32c
-import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow import keras
 from tensorflow.python.data.ops.multi_device_iterator_ops import OwnedMultiDeviceIterator
 
 from tfckpt_trainer.errors import UsageError

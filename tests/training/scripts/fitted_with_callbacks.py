@@ -9,9 +9,9 @@ import os
 import signal
 from pathlib import Path
 
-import keras
 import numpy as np
 from shared_parts import digest, request, request_restore
+from tensorflow import keras
 
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.training import create_strategy, fit
@@ -25,6 +25,9 @@ parser.add_argument("--check-after", type=int, help="ask for a quick check after
 parser.add_argument("--restore", default="ckpt-7")
 parser.add_argument("--monitored", help="address of a server for RemoteMonitor")
 options = parser.parse_args()
+
+HAS_SWAP = hasattr(keras.callbacks, "SwapEMAWeights")
+"""Keras 2 lacks it."""
 
 index = int(os.environ["TFCKPT_WORKER_INDEX"])
 files = Path(options.log).parent / f"{Path(options.log).name}-files"
@@ -107,6 +110,7 @@ class Log(keras.callbacks.Callback):
             f"{name}.{attribute}": repr(getattr(self._others[name], attribute))
             for name, attributes in names.items()
             for attribute in attributes
+            if name in self._others and hasattr(self._others[name], attribute)
         }
         best = self._others["EarlyStopping"].best_weights or []
         return {**found, "best_weights": [part.tobytes().hex() for part in best]}
@@ -121,7 +125,7 @@ class Log(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         batches = next(self._batches)
-        self.write(epoch=self.epoch, batch=batch, logs={k: v.hex() for k, v in logs.items()})
+        self.write(epoch=self.epoch, batch=batch, logs={k: float(v).hex() for k, v in logs.items()})
         if batches == options.die_after:
             os.kill(os.getpid(), signal.SIGKILL)
         if batches == options.restore_after and index == 0:
@@ -130,7 +134,7 @@ class Log(keras.callbacks.Callback):
             request(os.environ["TFCKPT_RUN_DIR"], CommandKind.CHECK)
 
     def on_epoch_end(self, epoch, logs=None):
-        self.write(epoch=epoch, end={k: v.hex() for k, v in logs.items()})
+        self.write(epoch=epoch, end={k: float(v).hex() for k, v in logs.items()})
 
 
 callbacks = [
@@ -138,7 +142,7 @@ callbacks = [
     keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9),
     keras.callbacks.ReduceLROnPlateau("val_loss", factor=0.5, patience=1, min_delta=0.2),
     keras.callbacks.EarlyStopping("val_loss", patience=9, restore_best_weights=True),
-    keras.callbacks.SwapEMAWeights(swap_on_epoch=True),
+    *([keras.callbacks.SwapEMAWeights(swap_on_epoch=True)] if HAS_SWAP else []),
     keras.callbacks.ModelCheckpoint(
         files / "{epoch}-{batch}.weights.h5", save_weights_only=True, save_freq=3
     ),
@@ -166,5 +170,7 @@ history = fit(
     callbacks=keras.callbacks.CallbackList([*callbacks, Log(callbacks)]),
     save_every_steps=7,
     verbose=2,
+    # Layers of Keras 2 draw from operations that have no state of their own.
+    random_seed=None if HAS_SWAP else 5,
 )
-print("history", json.dumps([history.epoch, history.history]))
+print("history", json.dumps([history.epoch, history.history], default=float))

@@ -1,13 +1,21 @@
-"""The Keras of this process, and what of it is not public. No other module imports Keras."""
+"""The Keras of this process, and what of it is not public. No other module imports Keras.
+
+TensorFlow chooses it by `TF_USE_LEGACY_KERAS`: Keras 3, or Keras 2 in the package `tf_keras`. Both
+can be installed, and Keras 3 always is. Its tools for data and nests work with models of either.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
+import keras as keras_3
 import tensorflow as tf
+from keras import Variable
+from keras.random import SeedGenerator
 from keras.src.backend.common import global_state
 from keras.src.trainers.data_adapters import array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter, can_convert_arrays
@@ -17,26 +25,65 @@ from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import make_class_weight_map_fn
 from keras.src.utils.naming import to_snake_case
 
+if not TYPE_CHECKING and tf.keras.Model.__module__.startswith("tf_keras."):
+    keras = import_module("tf_keras")
+
 __all__ = [
     "OPTIMIZERS",
+    "SCALED_OPTIMIZER",
     "ArrayDataAdapter",
+    "PyDataset",
     "PyDatasetAdapter",
+    "SeedGenerator",
+    "Variable",
     "array_slicing",
+    "as_array",
     "begin_at_epoch",
     "build_symbolically",
     "can_convert_arrays",
+    "count_step",
     "get_tensor_spec",
     "global_seed_generator",
     "has_value",
+    "is_compiled",
     "keras",
+    "logs_of",
+    "loss_scale_of",
     "make_class_weight_map_fn",
+    "map_scheduled_rate",
+    "option_variables",
+    "other_keras",
+    "rate_of",
+    "scheduled_rate",
     "seed_module",
+    "steps_per_call",
     "titles_of_optimizers",
     "train_validation_split",
+    "tree",
+    "variables_of",
 ]
 
-OPTIMIZERS = (keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer)
-"""What is an optimizer: the one that scales the loss need not be of the same class."""
+tree = keras_3.tree
+"""Functions for nests, with those of `optree` where TensorFlow has none."""
+
+as_array = keras_3.ops.convert_to_numpy
+"""Returns a variable or a tensor, also one of several replicas, as an array."""
+
+PyDataset = keras_3.utils.PyDataset
+
+SCALED_OPTIMIZER = (
+    keras.optimizers.LossScaleOptimizer
+    if hasattr(keras.optimizers, "LossScaleOptimizer")
+    else keras.mixed_precision.LossScaleOptimizer
+)
+"""The optimizer that scales the loss for another one."""
+
+OPTIMIZERS = (
+    keras.optimizers.Optimizer,
+    SCALED_OPTIMIZER,
+    *filter(None, [getattr(getattr(keras.optimizers, "legacy", None), "Optimizer", None)]),
+)
+"""What is an optimizer; they need not have a class in common."""
 
 
 def titles_of_optimizers() -> dict[str, str]:
@@ -54,19 +101,120 @@ def seed_module() -> Any:
     return import_module("keras.src.random.seed_generator")
 
 
-def global_seed_generator() -> keras.random.SeedGenerator | None:
+def global_seed_generator() -> SeedGenerator | None:
     """Returns what functions of `keras.random` without a seed drew from; None before that."""
     return global_state.get_global_attribute("global_seed_generator")
 
 
 def has_value(variable: Any) -> bool:
     """Whether a variable was created, also one that Keras creates at its first use."""
-    return not isinstance(variable, keras.Variable) or variable._value is not None
+    return not isinstance(variable, Variable) or variable._value is not None
 
 
 def begin_at_epoch(model: keras.Model, epoch: int) -> None:
     """Has `fit`, which has begun, go on with an epoch, counted from 0."""
     model._initial_epoch = epoch
+
+
+def is_compiled(model: Any) -> bool:
+    """Whether it is a model of the Keras of this process, and compiled."""
+    # Keras 2 has no public name for it.
+    return isinstance(model, keras.Model) and bool(
+        model.compiled if hasattr(model, "compiled") else model._is_compiled
+    )
+
+
+def other_keras(thing: Any) -> str:
+    """Returns what to do if an object is of the Keras that this process does not use."""
+    packages = [kind.__module__.partition(".")[0] for kind in type(thing).__mro__]
+    own = keras.__name__
+    other = next((name for name in packages if name in {"keras", "tf_keras"} - {own}), "")
+    if not other:
+        return ""
+    value = int(other == "tf_keras")
+    return (
+        f"The {type(thing).__name__} is of {other}, and TensorFlow uses {own} in this process. Set "
+        f"`TF_USE_LEGACY_KERAS={value}` in the environment before the script imports TensorFlow."
+    )
+
+
+def count_step(model: keras.Model, step: int) -> None:
+    """Tells a model of Keras 2 how many steps were done; its callbacks read it."""
+    counter = getattr(model, "_train_counter", None)
+    if counter is not None:
+        counter.assign(step)
+
+
+def logs_of(result: Mapping[str, Any]) -> Any:
+    """Returns what a step reported, as callbacks take it."""
+    # Keras 2 makes another one of its type, with numbers in place of tensors.
+    return result if keras is keras_3 else dict(result)
+
+
+def steps_per_call(model: keras.Model) -> int:
+    """Returns the argument `steps_per_execution` with which a model was compiled."""
+    # Keras 2 has a variable, or none until the model is compiled.
+    steps = model.steps_per_execution
+    return int(steps.numpy() if isinstance(steps, tf.Variable) else steps or 1)
+
+
+def variables_of(optimizer: Any) -> list[Any]:
+    """Returns the variables of an optimizer."""
+    # Legacy optimizers of Keras 2 have a method of this name.
+    found = optimizer.variables
+    return list(found() if callable(found) else found)
+
+
+def loss_scale_of(optimizer: Any) -> Any:
+    """Returns the variable with the loss scale; None if it is constant, or not created yet."""
+    if hasattr(optimizer, "dynamic_scale"):
+        return optimizer.dynamic_scale if optimizer.built else None
+    return getattr(optimizer._loss_scale, "current_loss_scale", None)
+
+
+def option_variables(optimizer: Any) -> dict[str, Any]:
+    """Returns the variables in which a legacy optimizer of Keras 2 has its options, by name."""
+    options = getattr(optimizer, "_hyper", {})
+    return {name: value for name, value in options.items() if isinstance(value, tf.Variable)}
+
+
+def rate_of(optimizer: Any) -> Any:
+    """Returns the learning rate of an optimizer: a variable, a schedule, or None without one."""
+    if hasattr(optimizer, "_hyper"):
+        return optimizer._hyper.get("learning_rate")
+    return getattr(optimizer, "_learning_rate", None)
+
+
+def scheduled_rate(optimizer: Any) -> Any:
+    """Returns the learning rate that the schedule of an optimizer has at its present step."""
+    if hasattr(optimizer, "_decayed_lr"):
+        return optimizer._decayed_lr(tf.float32)
+    return optimizer.learning_rate
+
+
+def map_scheduled_rate(optimizer: Any, over: Callable[[Any], Any]) -> None:
+    """Has an optimizer train with a function of each rate of its schedule.
+
+    The schedule itself stays, so that Keras saves the model as it would.
+    """
+    if hasattr(optimizer, "_get_current_learning_rate"):
+        scheduled = optimizer._get_current_learning_rate
+        optimizer._get_current_learning_rate = lambda: over(scheduled())
+    elif hasattr(optimizer, "_decayed_lr"):
+        decayed = optimizer._decayed_lr
+        optimizer._decayed_lr = lambda dtype: over(decayed(dtype))
+    else:
+        _map_property(optimizer, over)
+
+
+def _map_property(optimizer: Any, over: Callable[[Any], Any]) -> None:
+    """Does so for an optimizer of Keras 2, which reads its property `learning_rate`."""
+    kind = type(optimizer)
+    rate = kind.learning_rate
+    mapped = property(lambda self: over(rate.fget(self)), rate.fset)
+    # Keras saves an optimizer by the name of its class.
+    named = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    optimizer.__class__ = type(kind.__name__, (kind,), {**named, "learning_rate": mapped})
 
 
 def build_symbolically(model: keras.Model, specification: Any) -> None:

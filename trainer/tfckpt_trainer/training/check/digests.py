@@ -17,7 +17,7 @@ from tfckpt_trainer.rundir.records.check import StateDigest, StateKind
 from tfckpt_trainer.training.check.script_names import ScriptNames
 from tfckpt_trainer.training.check.untracked import Untracked, find_untracked
 from tfckpt_trainer.training.checkpoint.state import COUNTERS, TrainingState
-from tfckpt_trainer.training.keras_library import keras
+from tfckpt_trainer.training.keras_library import Variable
 from tfckpt_trainer.training.state.comparison import checksum, memory_of
 from tfckpt_trainer.training.state.value_encoding import encode_value
 from tfckpt_trainer.training.state.variables import components, is_variable
@@ -122,7 +122,7 @@ def _variables_once(saved: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any
 
 
 def _title(variable: Any) -> str:
-    if isinstance(variable, keras.Variable):
+    if isinstance(variable, Variable):
         return str(variable.path)
     name = str(variable.name).removesuffix(":0")
     return "" if name.startswith("Variable") else name

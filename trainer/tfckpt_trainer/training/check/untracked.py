@@ -11,7 +11,15 @@ import tensorflow as tf
 
 from tfckpt_trainer.rundir.records.check import StateKind
 from tfckpt_trainer.training.check.script_names import ScriptNames
-from tfckpt_trainer.training.keras_library import global_seed_generator, has_value, keras
+from tfckpt_trainer.training.keras_library import (
+    OPTIMIZERS,
+    SeedGenerator,
+    Variable,
+    global_seed_generator,
+    has_value,
+    keras,
+    variables_of,
+)
 from tfckpt_trainer.training.state.adapted import LOOKUPS, counters
 from tfckpt_trainer.training.state.variables import (
     MUTABLE_TABLES,
@@ -25,10 +33,10 @@ from tfckpt_trainer.training.state.variables import (
 
 _OWNERS: tuple[tuple[type, StateKind], ...] = (
     (keras.Model, StateKind.MODEL),
-    (keras.optimizers.Optimizer, StateKind.OPTIMIZER),
-    (keras.Layer, StateKind.LAYER),
+    *((kind, StateKind.OPTIMIZER) for kind in OPTIMIZERS),
+    (keras.layers.Layer, StateKind.LAYER),
     (keras.metrics.Metric, StateKind.METRIC),
-    (keras.random.SeedGenerator, StateKind.SEED_GENERATOR),
+    (SeedGenerator, StateKind.SEED_GENERATOR),
     (tf.random.Generator, StateKind.GENERATOR),
     (tf.Module, StateKind.MODULE),
     (tf.__internal__.tracking.AutoTrackable, StateKind.SAVED_MODEL),
@@ -40,7 +48,7 @@ _INTERNAL = "tensorflow.python.distribute.cross_device"
 
 _WANTED = (
     tf.Variable,
-    keras.Variable,
+    Variable,
     *MUTABLE_TABLES,
     tf.data.Iterator,
     *(kind for kind, _ in _OWNERS),
@@ -176,7 +184,7 @@ def _live(saved_ids: set[int]) -> _Found:
             excluded.update(counters([thing]))
         if id(thing) in saved_ids:
             continue
-        if issubclass(kind, keras.Variable | tf.Variable):
+        if issubclass(kind, Variable | tf.Variable):
             if has_value(thing):
                 live.variables.append(thing)
                 excluded.update(_parts(thing))
@@ -219,9 +227,11 @@ def _outermost_first(
 
 def _variables(thing: Any) -> list[Any]:
     """Returns all variables of an object of Keras, of a module or of a generator."""
-    if isinstance(thing, tf.random.Generator | keras.random.SeedGenerator):
+    if isinstance(thing, tf.random.Generator | SeedGenerator):
         return [thing.state]
-    if isinstance(thing, keras.Layer | keras.metrics.Metric | keras.optimizers.Optimizer):
+    if isinstance(thing, OPTIMIZERS):
+        return [v for v in variables_of(thing) if has_value(v)]
+    if isinstance(thing, keras.layers.Layer | keras.metrics.Metric):
         return [v for v in thing.variables if has_value(v)]
     if isinstance(thing, tf.Module):
         return list(thing.variables)

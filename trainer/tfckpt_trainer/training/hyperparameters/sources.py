@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import msgspec
 import tensorflow as tf
@@ -16,8 +17,17 @@ import tensorflow as tf
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.hyperparameter import Bounds
 from tfckpt_trainer.training.hyperparameters.live_float import LiveFloat, live_float
-from tfckpt_trainer.training.keras_library import keras
-from tfckpt_trainer.training.state.variables import exempt
+from tfckpt_trainer.training.keras_library import (
+    OPTIMIZERS,
+    SCALED_OPTIMIZER,
+    keras,
+    loss_scale_of,
+    map_scheduled_rate,
+    option_variables,
+    rate_of,
+    scheduled_rate,
+)
+from tfckpt_trainer.training.state.variables import exempt, is_variable
 
 _LARGEST = float(tf.float32.max)
 """Layers compute in this type, or in a smaller one whose scale TensorFlow adapts."""
@@ -37,8 +47,8 @@ _OPTIONS = {
 }
 """Options of Keras's optimizers that become a variable in the graph, with what they can be."""
 
-_FACTOR = "_tfckpt_factor"
-"""Attribute of the function that scales or replaces a schedule: its factor, and its rate."""
+_OVER_SCHEDULES: WeakKeyDictionary[Any, tuple[LiveFloat, LiveFloat]] = WeakKeyDictionary()
+"""By optimizer, the factor upon its schedule, and the rate in its place; NaN for none."""
 
 _WITHOUT_LIVE = (tf.distribute.ParameterServerStrategy, tf.distribute.TPUStrategy)
 """Strategies with which these options were not tried."""
@@ -191,31 +201,28 @@ class ScheduledRate(_LiveSource):
         return self._last
 
     def _read(self) -> float:
-        return _shortest(tf.convert_to_tensor(self._optimizer.learning_rate).numpy())
+        return _shortest(tf.convert_to_tensor(scheduled_rate(self._optimizer)).numpy())
 
 
 def _schedule_of(optimizer: Any) -> str:
-    return type(optimizer._learning_rate).__name__
+    return type(rate_of(optimizer)).__name__
 
 
 def _over_schedule(optimizer: Any, strategy: tf.distribute.Strategy) -> tuple[LiveFloat, LiveFloat]:
-    """Returns the factor upon a schedule, and the rate in its place; NaN for none."""
-    scheduled = optimizer._get_current_learning_rate
     # An earlier run of this process may have put them there.
-    earlier: tuple[LiveFloat, LiveFloat] | None = getattr(scheduled, _FACTOR, None)
+    earlier = _OVER_SCHEDULES.get(optimizer)
     if earlier is not None:
         return earlier
     factor, replacement = live_float(1.0, strategy), live_float(math.nan, strategy)
 
-    def current() -> Any:
-        rate = tf.convert_to_tensor(scheduled())
+    def over(scheduled: Any) -> Any:
+        rate = tf.convert_to_tensor(scheduled)
         rate *= tf.convert_to_tensor(factor, rate.dtype)
         replaced = tf.convert_to_tensor(replacement, rate.dtype)
         return tf.where(tf.math.is_nan(replaced), rate, replaced)
 
-    setattr(current, _FACTOR, (factor, replacement))
-    # The schedule itself stays, so that Keras saves the model as it would.
-    optimizer._get_current_learning_rate = current
+    map_scheduled_rate(optimizer, over)
+    _OVER_SCHEDULES[optimizer] = factor, replacement
     return factor, replacement
 
 
@@ -279,11 +286,11 @@ def sources_of(
         strategy: The strategy of the run.
     """
     by_id = {id(thing): (path, thing) for path, thing in reversed([*optimizers])}
-    of_keras = [pair for pair in reversed(by_id.values()) if isinstance(pair[1], keras.Optimizer)]
+    of_keras = [pair for pair in reversed(by_id.values()) if isinstance(pair[1], OPTIMIZERS)]
     inner = {
         id(optimizer.inner_optimizer)
         for _, optimizer in of_keras
-        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+        if isinstance(optimizer, SCALED_OPTIMIZER)
     }
     outer = [(path, optimizer) for path, optimizer in of_keras if id(optimizer) not in inner]
     short = Counter(path.removeprefix("optimizer/") for path, _ in outer)
@@ -300,22 +307,25 @@ def _makers(
     prefix: str, optimizer: Any, strategy: tf.distribute.Strategy
 ) -> Iterator[Callable[[], HyperparameterSource]]:
     """Yields what makes each source of one optimizer."""
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        if optimizer.built:
-            scale = optimizer.dynamic_scale
+    if isinstance(optimizer, SCALED_OPTIMIZER):
+        scale = loss_scale_of(optimizer)
+        if scale is not None:
             yield partial(VariableSource, f"{prefix}loss_scale", scale, _POSITIVE)
         optimizer = optimizer.inner_optimizer
-    rate = getattr(optimizer, "_learning_rate", None)
-    if isinstance(rate, keras.Variable):
+    rate = rate_of(optimizer)
+    if is_variable(rate):
         # A negative rate is gradient ascent.
         bounds = Bounds(low=0) if float(rate.numpy()) >= 0 else Bounds()
         yield partial(VariableSource, f"{prefix}learning_rate", rate, bounds)
+    own = option_variables(optimizer)
+    for option in filter(own.__contains__, _OPTIONS):
+        yield partial(VariableSource, f"{prefix}{option}", own[option], _OPTIONS[option])
     if isinstance(strategy, _WITHOUT_LIVE):
         return
     if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
         yield partial(ScheduledRate, f"{prefix}learning_rate", optimizer, strategy)
         yield partial(ScheduleFactor, f"{prefix}learning_rate_factor", optimizer, strategy)
-    for option in _OPTIONS:
+    for option in _OPTIONS if not own else ():
         value = getattr(optimizer, option, None)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         # 0 stands for an option that is off, for which the optimizer has no variables.

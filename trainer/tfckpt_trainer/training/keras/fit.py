@@ -41,7 +41,15 @@ from tfckpt_trainer.training.keras.steps import (
     step_function,
 )
 from tfckpt_trainer.training.keras.validation import Validation
-from tfckpt_trainer.training.keras_library import build_symbolically, keras
+from tfckpt_trainer.training.keras_library import (
+    build_symbolically,
+    count_step,
+    is_compiled,
+    keras,
+    logs_of,
+    other_keras,
+    steps_per_call,
+)
 from tfckpt_trainer.training.loop.run_options import check_counts
 from tfckpt_trainer.training.loop.training_run import TrainingRun
 from tfckpt_trainer.training.steps.inputs import input_type
@@ -287,7 +295,7 @@ class FitLoop:
         self._run = run
         self._group = group
         self._step = step
-        self._takes_lists = callbacks.model.steps_per_execution > 1
+        self._takes_lists = steps_per_call(callbacks.model) > 1
         self._epochs = epochs
         self._callbacks = callbacks
         self._model = callbacks.model
@@ -312,12 +320,14 @@ class FitLoop:
                 self._in_epoch = True
             callbacks = self._callbacks.of_batch(may_repeat=self._run.may_repeat_step)
             callbacks.on_train_batch_begin(number)
-            logs = self._step(batch)
+            logs = logs_of(self._step(batch))
+            count_step(self._model, self._run.step + steps)
             callbacks.on_train_batch_end(number + steps - 1, logs)
             if number + steps == self._epochs.steps or self._model.stop_training:
                 logs = self._end_epoch(epoch, logs)
         self._callbacks.begin_training(is_resumed=False)
-        if self._model.optimizer is not None:
+        # Legacy optimizers of Keras 2 have no average of the variables.
+        if hasattr(self._model.optimizer, "finalize_variable_values"):
             self._model.optimizer.finalize_variable_values(self._model.trainable_weights)
         self._callbacks.all.on_train_end(logs)
 
@@ -354,9 +364,10 @@ class FitLoop:
 
 
 def _check(model: keras.Model, epochs: int, initial_epoch: int) -> None:
-    if not isinstance(model, keras.Model) or not model.compiled:
+    if not is_compiled(model):
         raise UsageError(
-            "fit needs a compiled keras.Model. Call model.compile(...) within strategy.scope()."
+            other_keras(model)
+            or "fit needs a compiled keras.Model. Call model.compile(...) within strategy.scope()."
         )
     if uses_parameter_servers(model.distribute_strategy):
         raise UsageError(WITHOUT_PARAMETER_SERVERS)

@@ -9,13 +9,17 @@ from typing import Any, cast
 from tfckpt_trainer.catalog.retention.rules import BestBy
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.keras.callback_state import CallbackState
-from tfckpt_trainer.training.keras_library import keras
+from tfckpt_trainer.training.keras_library import keras, rate_of, tree
+from tfckpt_trainer.training.state.variables import is_variable
 
-REFUSED = (keras.callbacks.OrbaxCheckpoint,)
-"""Callbacks that save and restore the training themselves."""
+_BACKUP = keras.callbacks.BackupAndRestore
+_ORBAX = getattr(keras.callbacks, "OrbaxCheckpoint", None)
 
-REPLACED = (keras.callbacks.BackupAndRestore,)
+REPLACED = (_BACKUP,) if hasattr(_BACKUP, "_load_model") else ()
 """Callbacks that do nothing here: `fit` does what they do, and goes on from what they saved."""
+
+REFUSED = tuple({_BACKUP, _ORBAX} - {None, *REPLACED})
+"""Callbacks that save and restore the training themselves."""
 
 CHIEF_ONLY = (
     keras.callbacks.CSVLogger,
@@ -116,10 +120,12 @@ class FitCallbacks:
             self.model.reset_metrics()
             self.all.on_epoch_begin(epoch)
             return
-        rates = [(rate, rate.numpy()) for rate in self._learning_rates()]
+        optimizer = self.model.optimizer
+        rate = rate_of(getattr(optimizer, "inner_optimizer", optimizer))
+        value = rate.numpy() if is_variable(rate) else None
         self.all.on_epoch_begin(epoch)
         self._states.restore(self._restored)
-        for rate, value in rates:
+        if value is not None:
             rate.assign(value)
 
     def state(self) -> str:
@@ -135,10 +141,6 @@ class FitCallbacks:
         """Restores what `state` returned."""
         self._restored = text
         self._states.restore(text)
-
-    def _learning_rates(self) -> list[Any]:
-        variables = getattr(self.model.optimizer, "variables", [])
-        return [v for v in variables if v.path.rpartition("/")[2] == "learning_rate"]
 
 
 def watched_metric(given: Any, *, validates: bool) -> BestBy:
@@ -205,7 +207,7 @@ def _is_idle(callback: keras.callbacks.Callback, *, is_chief: bool) -> bool:
 def _flat(given: Any) -> list[Any]:
     if isinstance(given, keras.callbacks.CallbackList):
         given = given.callbacks
-    return [] if given is None else keras.tree.flatten(_listed(given))
+    return [] if given is None else tree.flatten(_listed(given))
 
 
 def is_chief_only(callback: keras.callbacks.Callback) -> bool:

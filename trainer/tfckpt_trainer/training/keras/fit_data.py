@@ -23,11 +23,13 @@ from tfckpt_trainer.training.keras.batches import (
 from tfckpt_trainer.training.keras.python_batches import PyDatasetBatches, ReplayedGenerator
 from tfckpt_trainer.training.keras_library import (
     ArrayDataAdapter,
+    PyDataset,
     array_slicing,
     can_convert_arrays,
     keras,
     make_class_weight_map_fn,
     train_validation_split,
+    tree,
 )
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
@@ -73,7 +75,7 @@ class ArrayBatches:
             sliceable = array_slicing.convert_to_sliceable(
                 adapter._inputs, target_backend="tensorflow"
             )
-            self._arrays = keras.tree.traverse(_as_tensor, keras.tree.lists_to_tuples(sliceable))
+            self._arrays = tree.traverse(_as_tensor, tree.lists_to_tuples(sliceable))
 
     @property
     def examples(self) -> int:
@@ -109,7 +111,7 @@ class ArrayBatches:
             if self._examples % self._batch_size == 0 and self._group.replicas == 1:
                 # As in `keras.Model.fit`: a model may need the size, and its graph is another one.
                 part.set_shape([self._batch_size])
-            return keras.tree.traverse(lambda array: _rows(array, part), self._arrays)
+            return tree.traverse(lambda array: _rows(array, part), self._arrays)
 
         return tf.data.Dataset.range(self._steps * local).map(element)
 
@@ -219,7 +221,7 @@ def read_data(
         return _read_arrays(data, group, batch_size, steps, shuffle, class_weight)
     _refuse_parts_beside(data)
     x = data.x
-    if isinstance(x, keras.utils.PyDataset):
+    if isinstance(x, PyDataset):
         return PyDatasetBatches(x, bool(shuffle), group, class_weight)
     if isinstance(x, tf.data.Dataset) or (callable(x) and not _returns_generator(x)):
         transform = make_class_weight_map_fn(class_weight) if class_weight else None
@@ -278,7 +280,7 @@ def _refuse_parts_beside(data: FitData) -> None:
 
 
 def _is_known(x: Any) -> bool:
-    return isinstance(x, (tf.data.Dataset, keras.utils.PyDataset)) or callable(x)
+    return isinstance(x, (tf.data.Dataset, PyDataset)) or callable(x)
 
 
 def _is_path(part: Any) -> bool:

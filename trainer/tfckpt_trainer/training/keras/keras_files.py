@@ -18,7 +18,7 @@ from tfckpt_trainer.catalog.directory.other_formats import OtherFile, find_neigh
 from tfckpt_trainer.errors import RefusedError, TfckptError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.training.checkpoint.restores.restore_manager import StartingPoint
-from tfckpt_trainer.training.keras_library import keras
+from tfckpt_trainer.training.keras_library import as_array, keras
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 from tfckpt_trainer.words.clean_text import clean
 
@@ -156,7 +156,7 @@ class KerasFiles:
     def _has_values(self, arrays: Iterable[Array]) -> bool:
         """Whether the model has the values of a file, because its script has loaded it."""
         saved = {_digest(array.chunks()) for array in arrays}
-        own = (keras.ops.convert_to_numpy(weight) for weight in self._model.trainable_weights)
+        own = (as_array(weight) for weight in self._model.trainable_weights)
         return all(_digest([values]) in saved for values in own)
 
     def _load(self, path: str) -> str:
@@ -172,7 +172,7 @@ class KerasFiles:
 
 
 def _steps_of(optimizer: Any) -> int:
-    return int(keras.ops.convert_to_numpy(optimizer.iterations))
+    return int(as_array(optimizer.iterations))
 
 
 def _refusal(path: str, problem: str) -> str:

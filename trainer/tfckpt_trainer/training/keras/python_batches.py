@@ -17,7 +17,13 @@ from tfckpt_trainer.training.keras.batches import (
     order_of_pass,
 )
 from tfckpt_trainer.training.keras.callback_state import has_state
-from tfckpt_trainer.training.keras_library import PyDatasetAdapter, get_tensor_spec, keras
+from tfckpt_trainer.training.keras_library import (
+    PyDataset,
+    PyDatasetAdapter,
+    get_tensor_spec,
+    keras,
+    tree,
+)
 from tfckpt_trainer.training.pipelines.obstacles import Obstacle, ReadsInPython
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
@@ -44,7 +50,7 @@ class PyDatasetBatches(ReadsInPython):
 
     def __init__(
         self,
-        dataset: keras.utils.PyDataset,
+        dataset: PyDataset,
         shuffle: bool,
         group: WorkerGroup,
         class_weight: dict[int, float] | None = None,
@@ -70,10 +76,10 @@ class PyDatasetBatches(ReadsInPython):
             raise UsageError(f"{type(dataset).__name__} has no batches: its length is 0.")
         samples = [self._batch(number) for number in range(min(2, self.steps or 2))]
         try:
-            self._spec = keras.tree.lists_to_tuples(get_tensor_spec(samples))
+            self._spec = tree.lists_to_tuples(get_tensor_spec(samples))
         except ValueError as error:
             raise UsageError(f"The batches of {type(dataset).__name__}: {error}") from None
-        self._leaves = keras.tree.flatten(self._spec)
+        self._leaves = tree.flatten(self._spec)
         if not all(isinstance(leaf, tf.TensorSpec) for leaf in self._leaves):
             raise UsageError(
                 f"The batches of {type(dataset).__name__} are not all dense arrays. Make them "
@@ -84,7 +90,7 @@ class PyDatasetBatches(ReadsInPython):
     @property
     def changes(self) -> bool:
         """Whether code of its own runs between epochs or keeps a state, and may change batches."""
-        own, base = type(self._dataset), keras.utils.PyDataset
+        own, base = type(self._dataset), PyDataset
         return self.has_state or any(
             getattr(own, name) is not getattr(base, name)
             for name in ("on_epoch_begin", "on_epoch_end")
@@ -135,10 +141,10 @@ class PyDatasetBatches(ReadsInPython):
         tensors = tf.numpy_function(self._arrays, [number], types)
         for tensor, leaf in zip(tensors, self._leaves, strict=True):
             tensor.set_shape(leaf.shape)
-        return keras.tree.pack_sequence_as(self._spec, tensors)
+        return tree.pack_sequence_as(self._spec, tensors)
 
     def _arrays(self, number: np.int64) -> list[np.ndarray[Any, Any]]:
-        batch = keras.tree.flatten(self._batch(int(number)))
+        batch = tree.flatten(self._batch(int(number)))
         return [
             np.asarray(part, leaf.dtype.as_numpy_dtype)
             for part, leaf in zip(batch, self._leaves, strict=True)
@@ -154,8 +160,8 @@ class PyDatasetBatches(ReadsInPython):
         name = f"the PyDataset {type(self._dataset).__name__}"
         if self.changes:
             return Obstacle(f"{name}, which has code between epochs and no state_dict", _GIVE_STATE)
-        again = keras.tree.flatten(self._batch(0))
-        if all(map(_is_same, keras.tree.flatten(first), again)):
+        again = tree.flatten(self._batch(0))
+        if all(map(_is_same, tree.flatten(first), again)):
             return None
         if isinstance(self._dataset, ReplayedGenerator):
             cause = "a generator function whose batches differ in each call"
@@ -172,7 +178,7 @@ def _is_same(first: Any, second: Any) -> bool:
 class _EpochsOfPyDataset(keras.callbacks.Callback):  # type: ignore[misc]
     """Tells a `PyDataset` of the epochs. The first batch of an epoch is read before it begins."""
 
-    def __init__(self, dataset: keras.utils.PyDataset, epochs: int) -> None:
+    def __init__(self, dataset: PyDataset, epochs: int) -> None:
         super().__init__()
         self._dataset = dataset
         self._epochs = epochs
@@ -189,7 +195,7 @@ class _EpochsOfPyDataset(keras.callbacks.Callback):  # type: ignore[misc]
             self._dataset.on_epoch_begin()
 
 
-class ReplayedGenerator(keras.utils.PyDataset):  # type: ignore[misc]
+class ReplayedGenerator(PyDataset):  # type: ignore[misc]
     """Gives a generator function an index: to go back, it calls the function again and skips.
 
     A function that ends is called again for the next pass.

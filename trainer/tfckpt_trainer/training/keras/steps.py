@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.training.keras_library import keras
+from tfckpt_trainer.training.keras_library import keras, steps_per_call
 from tfckpt_trainer.training.loop.training_run import TrainingRun
 from tfckpt_trainer.training.steps.inputs import input_type
 from tfckpt_trainer.training.steps.step_functions import of_script
@@ -86,7 +86,7 @@ def step_function(
     """
     return run._steps.build(
         compiled_as(model, step),
-        steps_per_call=model.steps_per_execution,
+        steps_per_call=steps_per_call(model),
         run_eagerly=model.run_eagerly,
         of_type=input_type(specification, group.local_replicas),
     )

@@ -13,7 +13,7 @@ from tfckpt_trainer.training.keras.steps import (
     epoch_logs,
     replica_step,
 )
-from tfckpt_trainer.training.keras_library import keras
+from tfckpt_trainer.training.keras_library import keras, logs_of
 from tfckpt_trainer.training.pipelines.iterators import destroy_iterator
 from tfckpt_trainer.training.steps.inputs import input_type
 from tfckpt_trainer.training.steps.step_functions import mean_over_replicas
@@ -76,7 +76,7 @@ class Validation:
         try:
             for number in range(self._steps):
                 callbacks.on_test_batch_begin(number)
-                logs = self._test([next(iterator) for _ in range(self._replicas)])
+                logs = logs_of(self._test([next(iterator) for _ in range(self._replicas)]))
                 callbacks.on_test_batch_end(number, logs)
         finally:
             destroy_iterator(iterator)

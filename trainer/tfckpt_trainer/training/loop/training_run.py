@@ -41,7 +41,7 @@ from tfckpt_trainer.training.checkpoint.saves.default_saves import BY_DEFAULT, B
 from tfckpt_trainer.training.checkpoint.saves.save_options import SaveOptions
 from tfckpt_trainer.training.checkpoint.saves_and_restores import SavesAndRestores
 from tfckpt_trainer.training.draws.by_step import DrawsByStep
-from tfckpt_trainer.training.keras_library import keras
+from tfckpt_trainer.training.keras_library import Variable, keras
 from tfckpt_trainer.training.loop.between_calls import BetweenCalls
 from tfckpt_trainer.training.loop.coordinator import INTERRUPTED
 from tfckpt_trainer.training.loop.error_save import ErrorSave
@@ -341,7 +341,7 @@ class TrainingRun:
     def tunable(
         self,
         name: str,
-        get: Callable[[], float] | tf.Variable | keras.Variable,
+        get: Callable[[], float] | tf.Variable | Variable,
         set: Callable[[Any], object] | None = None,  # noqa: A002
         *,
         low: float | None = None,

@@ -31,12 +31,14 @@ from tfckpt_trainer.training.state.variables import (
     HOST,
     ReplicaRule,
     components,
+    has_slots,
     has_value_outside_variables,
     is_variable,
     live_objects,
     live_variables,
     raw_variable,
     rule_of,
+    slot_of,
     variable_name,
 )
 from tfckpt_trainer.words.counts import few_of
@@ -364,8 +366,10 @@ def _pairs(root: Any, nodes: tuple[Node, ...]) -> Iterator[tuple[str, Any, Node]
     waiting = deque([("", root, 0)])
     # An optimizer numbers what it trains. Which variable of the model that is, the model tells.
     numbered: deque[tuple[str, Any, int]] = deque()
+    found: dict[int, tuple[str, Any]] = {}
     while waiting or numbered:
         path, thing, number = (waiting or numbered).popleft()
+        found[number] = path, thing
         yield path, thing, nodes[number]
         children = view.children(thing)
         for name, child in nodes[number].children.items():
@@ -373,6 +377,13 @@ def _pairs(root: Any, nodes: tuple[Node, ...]) -> Iterator[tuple[str, Any, Node]
                 seen.add(child)
                 place = numbered if name == TRAINED else waiting
                 place.append((f"{path}/{name}" if path else name, children[name], child))
+    for number, (owner, optimizer) in found.items():
+        for saved in nodes[number].slot_variables if has_slots(optimizer) else ():
+            path, variable = found.get(saved.variable_node, ("", None))
+            slot = slot_of(optimizer, variable, saved.slot_name)
+            if slot is not None:
+                name = f"{path}/.OPTIMIZER_SLOT/{owner}/{saved.slot_name}"
+                yield name, slot, nodes[saved.slot_node]
 
 
 def describe_difference(key: str, variable: Any, index: Index) -> str:

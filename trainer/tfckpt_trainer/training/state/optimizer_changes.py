@@ -48,7 +48,9 @@ def find_optimizer_changes(
     """
     saved_as = {id(thing): node for _, thing, node in pairs}
     for path, thing, node in pairs:
-        if isinstance(thing, OPTIMIZERS) and "_iterations" in node.children:
+        # In Keras 2, the optimizer that scales the loss has none of its own.
+        has_some = isinstance(thing, OPTIMIZERS) and hasattr(thing, "_iterations")
+        if has_some and "_iterations" in node.children:
             change = _change(path, thing, node, nodes) or _other_trained(
                 path, thing, node, nodes, saved_as
             )

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.training.keras_library import keras
+from tfckpt_trainer.training.keras_library import SeedGenerator, keras
 from tfckpt_trainer.training.state.variables import is_variable
 
 _Trackable = tf.__internal__.tracking.Trackable
@@ -67,8 +67,8 @@ def only_optimizer(optimizer: Any) -> Any:
     return next(iter(optimizer.values()))
 
 
-_UNTRACKED = (keras.Metric, keras.Loss, keras.random.SeedGenerator)
-_METRICS = (keras.Metric, _Trackable)
+_UNTRACKED = (keras.metrics.Metric, keras.losses.Loss, SeedGenerator)
+_METRICS = (keras.metrics.Metric, _Trackable)
 
 
 def _check_members(name: str, given: Any, kinds: tuple[type, ...], expected: str) -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any
 
 import tensorflow as tf
 
-from tfckpt_trainer.training.keras_library import keras
+from tfckpt_trainer.training.keras_library import Variable
+
+_DELEGATING = tf.__internal__.tracking.DelegatingTrackableMixin
+"""What saves as another object does, such as the optimizer that scales the loss in Keras 2."""
 
 HOST = "/CPU:0"
 """The device of main memory.
@@ -62,11 +66,13 @@ def rule_of(thing: Any) -> ReplicaRule | None:
 
 
 def has_value_outside_variables(thing: Any) -> bool:
-    """Whether it has a value and is no variable, such as a lookup table or an old optimizer.
+    """Whether it has a value and is no variable, such as a lookup table.
 
     TensorFlow has no public way to ask.
     """
-    return hasattr(thing, "get_slot_names") or any(
+    if isinstance(thing, _DELEGATING):
+        return has_value_outside_variables(thing._trackable)
+    return any(
         getattr(type(thing), hook, None) is not getattr(tf.Module, hook, None)
         for hook in ("_serialize_to_tensors", "_gather_saveables_for_checkpoint")
     )
@@ -88,17 +94,17 @@ def exempt_variables() -> list[tf.Variable]:
 
 def is_variable(thing: Any) -> bool:
     """Whether it is a variable of TensorFlow or of Keras."""
-    return isinstance(thing, (tf.Variable, keras.Variable))
+    return isinstance(thing, (tf.Variable, Variable))
 
 
 def raw_variable(variable: Any) -> Any:
     """Returns the TensorFlow variable of a Keras variable, or the variable itself."""
-    return variable.value if isinstance(variable, keras.Variable) else variable
+    return variable.value if isinstance(variable, Variable) else variable
 
 
 def variable_name(variable: Any) -> str:
     """Returns the name of a variable in its program, such as `adam/dense_kernel_velocity`."""
-    name = variable.path if isinstance(variable, keras.Variable) else variable.name
+    name = variable.path if isinstance(variable, Variable) else variable.name
     return str(name).removesuffix(":0")
 
 
@@ -125,9 +131,13 @@ def byte_size(variable: Any) -> int:
 
 
 def live_objects(root: Any) -> Iterator[tuple[str, Any]]:
-    """Yields path and object of all that `root` tracks, breadth first, each object once."""
+    """Yields path and object of all that `root` tracks, breadth first, each object once.
+
+    Last come the slot variables of legacy optimizers, which TensorFlow saves and no object tracks.
+    """
     view = tf.train.TrackableView(root)
     seen: set[int] = set()
+    variables, legacy = [], []
     waiting: deque[tuple[str, Any]] = deque([("", root)])
     while waiting:
         path, thing = waiting.popleft()
@@ -135,8 +145,30 @@ def live_objects(root: Any) -> Iterator[tuple[str, Any]]:
             continue
         seen.add(id(thing))
         yield path, thing
+        if is_variable(thing):
+            variables.append((path, thing))
+        elif has_slots(thing):
+            legacy.append((path, thing))
         for name, child in view.children(thing).items():
             waiting.append((f"{path}/{name}" if path else name, child))
+    for owner, optimizer in legacy:
+        for path, variable in variables:
+            for name in optimizer.get_slot_names():
+                slot = slot_of(optimizer, variable, name)
+                if slot is not None:
+                    yield f"{path}/.OPTIMIZER_SLOT/{owner}/{name}", slot
+
+
+def has_slots(thing: Any) -> bool:
+    """Whether it is an optimizer whose slot variables TensorFlow saves beside their variables."""
+    return hasattr(thing, "_create_or_restore_slot_variable") and hasattr(thing, "get_slot_names")
+
+
+def slot_of(optimizer: Any, variable: Any, name: str) -> Any:
+    """Returns a slot variable of a legacy optimizer; None if it has none for this variable."""
+    with suppress(AttributeError, KeyError):
+        return optimizer.get_slot(variable, name)
+    return None
 
 
 def live_variables(root: Any) -> Iterator[tuple[str, Any]]:

@@ -18,18 +18,18 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfckpt_trainer.training.keras_library import keras
+from tfckpt_trainer.training.keras_library import OPTIMIZERS, SeedGenerator, keras
 from tfckpt_trainer.training.state.adapted import Adapted, find_adapted
 from tfckpt_trainer.training.state.variables import ReplicaRule, is_variable, raw_variable, rule_of
 
 _Trackable = tf.__internal__.tracking.Trackable
 _WALKED = (
     tf.Module,
-    keras.Layer,
-    keras.Optimizer,
-    keras.Metric,
-    keras.Loss,
-    keras.random.SeedGenerator,
+    keras.layers.Layer,
+    *OPTIMIZERS,
+    keras.metrics.Metric,
+    keras.losses.Loss,
+    SeedGenerator,
 )
 """Kinds of TensorFlow and Keras whose attributes may hold state."""
 
@@ -44,7 +44,7 @@ _LIBRARIES = sys.stdlib_module_names | {
 _SKIPPED = frozenset({"_tracker", "_inbound_nodes", "_outbound_nodes", "_nodes"})
 """Attributes of Keras that lead to objects found otherwise, on long ways."""
 
-_GENERATORS = (keras.random.SeedGenerator, tf.random.Generator)
+_GENERATORS = (SeedGenerator, tf.random.Generator)
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class _Walk:
         while path in self._paths:
             path += "'"
         self._paths.add(path)
-        is_seed, is_metric = isinstance(owner, _GENERATORS), isinstance(owner, keras.Metric)
+        is_seed, is_metric = isinstance(owner, _GENERATORS), isinstance(owner, keras.metrics.Metric)
         self.found.append(Found(path, thing, rule, tracked, is_seed, is_metric))
         return not variable
 
@@ -204,7 +204,7 @@ def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
 
 def _metrics(thing: Any) -> Iterator[tuple[str, Any]]:
     """Yields what the property `metrics` of a layer returns, which a script may override."""
-    if isinstance(thing, keras.Layer):
+    if isinstance(thing, keras.layers.Layer):
         # It is code of the script, and may need what only a compiled model has.
         with suppress(Exception):
             yield from ((f"metrics/{metric.name}", metric) for metric in list(thing.metrics))

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfckpt_trainer.training.keras_library import keras
+from tfckpt_trainer.training.keras_library import SCALED_OPTIMIZER
 
 
 def check_finite_on_all_replicas(optimizers: Any) -> None:
@@ -22,7 +22,8 @@ def check_finite_on_all_replicas(optimizers: Any) -> None:
         optimizers: One optimizer, several in a dictionary or list, or None.
     """
     for optimizer in tf.nest.flatten(optimizers):
-        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        # Keras 2 does so itself.
+        if isinstance(optimizer, SCALED_OPTIMIZER) and hasattr(optimizer, "check_finite"):
             optimizer.check_finite = partial(_check_finite_on_all, optimizer)
 
 

@@ -33,6 +33,7 @@ from tfckpt_trainer.training.state.variables import (
     HOST,
     components,
     exempt,
+    has_slots,
     has_value_outside_variables,
     is_read_by_all,
     is_variable,
@@ -410,7 +411,7 @@ def _refuse_values_outside_variables(root: Any) -> None:
     for path, thing in objects:
         if is_variable(thing) or (id(thing) in unused and not int(thing.size())):
             continue
-        if has_value_outside_variables(thing):
+        if has_value_outside_variables(thing) or has_slots(thing):
             raise UsageError(
                 f"{path} is a {type(thing).__name__}, which keeps its value outside variables. It "
                 "can only be saved in the foreground, by one worker: remove `background`, "
