@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles, F
 from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
 from tfckpt_trainer.catalog.scan.states import CLOCK_SLACK_SECONDS, QUIET_SECONDS, quiet_seconds_of
 from tfckpt_trainer.errors import DamagedFileError, TfckptError
+from tfckpt_trainer.machine.open_files import open_files
 from tfckpt_trainer.rundir.heartbeats.health import process_lives, read_workers
 from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -29,9 +30,6 @@ from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import load, load_if_exists
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
-
-_PROC = Path("/proc")
-_DELETED = " (deleted)"
 
 
 class WritingProcess(NamedTuple):
@@ -105,20 +103,10 @@ def foreign_writers(run: RunDirectory, now: float) -> ForeignWriters:
     Raises:
         OSError: The directory cannot be read.
     """
-    root = os.path.realpath(run.root)
-    open_files, unseen = _open_files(root)
-    ours = {os.getpid(), *_our_pids(run)}
-    control = f"{run.control.name}/"
-    names = {_checkpoint_of(opened.file) for opened in open_files if opened.pid != os.getpid()}
+    opened, unseen = _open_files(os.path.realpath(run.root))
+    names = _checkpoints_of(opened)
     quiet = quiet_seconds_of(run.root)
     files = FileScanner(run.root, names | _perhaps_fresh(run.root, now, quiet)).scan()
-    commands = {f"{name}{TEMPORARY}/" for name, checkpoint in files.items() if checkpoint.writer}
-    writers: dict[int, _Open] = {}
-    for opened in open_files:
-        # Files in `.tfckpt/` are written by this library or by processes that it launched.
-        is_own = opened.pid in ours or opened.file.startswith((control, *commands))
-        if opened.writes and not is_own:
-            writers.setdefault(opened.pid, opened)
     fresh = {
         name: age
         for name, checkpoint in files.items()
@@ -127,7 +115,7 @@ def foreign_writers(run: RunDirectory, now: float) -> ForeignWriters:
         and not _was_made_here(run, checkpoint)
     }
     return ForeignWriters(
-        processes=tuple(_describe(opened) for opened in writers.values()),
+        processes=_writers(run, opened, files),
         fresh_seconds=min(fresh.values(), default=None),
         open_checkpoints=frozenset(names & files.keys()),
         unseen_processes=unseen,
@@ -135,6 +123,42 @@ def foreign_writers(run: RunDirectory, now: float) -> ForeignWriters:
         fresh_checkpoints=frozenset(fresh),
         quiet_seconds=quiet,
     )
+
+
+def writing_processes(run: RunDirectory) -> tuple[WritingProcess, ...]:
+    """Returns the processes that write to a directory now, as `ForeignWriters.processes`.
+
+    Unlike `foreign_writers`, does not look at files that no process has open.
+
+    Args:
+        run: The directory.
+
+    Raises:
+        OSError: The directory cannot be read.
+    """
+    opened, _ = _open_files(os.path.realpath(run.root))
+    return _writers(run, opened, FileScanner(run.root, _checkpoints_of(opened)).scan())
+
+
+def _writers(
+    run: RunDirectory, opened: Iterable[_Open], files: Mapping[str, CheckpointFiles]
+) -> tuple[WritingProcess, ...]:
+    """Describes the processes of other programs among those that have files open for writing."""
+    ours = {os.getpid(), *own_pids(run)}
+    control = f"{run.control.name}/"
+    commands = {f"{name}{TEMPORARY}/" for name, checkpoint in files.items() if checkpoint.writer}
+    writers: dict[int, _Open] = {}
+    for one in opened:
+        # Files in `.tfckpt/` are written by this library or by processes that it launched.
+        is_own = one.pid in ours or one.file.startswith((control, *commands))
+        if one.writes and not is_own:
+            writers.setdefault(one.pid, one)
+    return tuple(map(_describe, writers.values()))
+
+
+def _checkpoints_of(opened: Iterable[_Open]) -> set[str]:
+    """Returns the checkpoints of files that other processes have open."""
+    return {_checkpoint_of(one.file) for one in opened if one.pid != os.getpid()}
 
 
 def is_trainer_gone(run: RunDirectory) -> bool:
@@ -162,7 +186,10 @@ def _open_files(root: str) -> tuple[list[_Open], int]:
     unseen = 0
     for pid in psutil.pids():
         try:
-            files += _of_process(pid, root) if _PROC.is_dir() else _of_process_elsewhere(pid, root)
+            files += [
+                _Open(pid, opened.path.removeprefix(f"{root}/"), opened.writes)
+                for opened in open_files(pid, f"{root}/")
+            ]
         except (FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess):
             # It has ended.
             continue
@@ -171,39 +198,8 @@ def _open_files(root: str) -> tuple[list[_Open], int]:
     return files, unseen
 
 
-def _of_process(pid: int, root: str) -> Iterator[_Open]:
-    """Reads `/proc` only: touching an open file on a dead server would hang."""
-    for number in os.listdir(f"/proc/{pid}/fd"):
-        try:
-            path = os.readlink(f"/proc/{pid}/fd/{number}")
-            if path.startswith(f"{root}/"):
-                file = path.removeprefix(f"{root}/").removesuffix(_DELETED)
-                yield _Open(pid, file, _writes(f"/proc/{pid}/fdinfo/{number}"))
-        except FileNotFoundError:
-            # It has been closed.
-            continue
-
-
-def _writes(info: str) -> bool:
-    with open(info, "rb") as file:
-        for line in file:
-            if line.startswith(b"flags:"):
-                return int(line.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY
-    return False
-
-
-def _of_process_elsewhere(pid: int, root: str) -> Iterator[_Open]:
-    import psutil
-
-    for opened in psutil.Process(pid).open_files():
-        if opened.path.startswith(f"{root}/"):
-            # Only Linux reports the mode.
-            mode = getattr(opened, "mode", "r+")
-            yield _Open(pid, opened.path.removeprefix(f"{root}/"), mode != "r")
-
-
-def _our_pids(run: RunDirectory) -> Iterator[int]:
-    """Yields the live processes of this library."""
+def own_pids(run: RunDirectory) -> Iterator[int]:
+    """Yields the live processes of this library, by their heartbeats."""
     if run.status_directory.is_dir():
         for path in run.status_directory.glob("*.json"):
             try:
