@@ -18,11 +18,13 @@ class OpenFile(NamedTuple):
         descriptor: Its number in the process.
         path: Its path; the one it had, if it was deleted.
         writes: Whether it is open for writing; assumed where the system does not tell.
+        is_deleted: Whether it was deleted; False where the system does not tell.
     """
 
     descriptor: int
     path: str
     writes: bool
+    is_deleted: bool = False
 
 
 def open_files(pid: int, below: str = "/") -> Iterator[OpenFile]:
@@ -46,7 +48,8 @@ def _in_proc(pid: int, below: str) -> Iterator[OpenFile]:
             path = os.readlink(f"/proc/{pid}/fd/{number}")
             if path.startswith(below):
                 writes = _writes(f"/proc/{pid}/fdinfo/{number}")
-                yield OpenFile(int(number), path.removesuffix(_DELETED), writes)
+                deleted = path.endswith(_DELETED)
+                yield OpenFile(int(number), path.removesuffix(_DELETED), writes, deleted)
         except FileNotFoundError:
             # It has been closed.
             continue

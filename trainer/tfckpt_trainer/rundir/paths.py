@@ -121,10 +121,12 @@ class RunDirectory(msgspec.Struct, frozen=True, dict=True):
     Attributes:
         root: The checkpoint directory, as TensorFlow knows it.
         logdir: Where the event files of a trainer without this library are; None for `root`.
+        process: The ID of the process of such a trainer, if the user named it.
     """
 
     root: Path
     logdir: Path | None = None
+    process: int | None = None
 
     @property
     def shell_word(self) -> str:

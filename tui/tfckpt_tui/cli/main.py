@@ -121,6 +121,14 @@ LogdirOption = click.option(
 )
 
 
+PidOption = click.option(
+    "--pid",
+    type=click.IntRange(min=1),
+    metavar="PID",
+    help="A process of this host that trains without tfckpt_trainer.",
+)
+
+
 class JsonOption(click.Option):
     """The option `--json`, with the documents that it prints."""
 
@@ -482,8 +490,10 @@ def run(arguments: list[str]) -> int:
 def on_open_run(act: Callable[..., Any]) -> Callable[..., Any]:
     """Decorates a command that acts on a run: it gets the opened run, not the directory."""
 
-    def opened(directory: Path, logdir: Path | None = None, **options: Any) -> Any:
-        run = open_run(directory, logdir=logdir)
+    def opened(
+        directory: Path, logdir: Path | None = None, pid: int | None = None, **options: Any
+    ) -> Any:
+        run = open_run(directory, logdir=logdir, process=pid)
         try:
             with without_links(run.root):
                 return act(run, **options)

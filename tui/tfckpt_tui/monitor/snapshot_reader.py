@@ -57,6 +57,7 @@ from tfckpt_tui.services.runs.file_changes import (
     signature_of,
 )
 from tfckpt_tui.services.runs.open_run import require_readable
+from tfckpt_tui.services.runs.process_watch import ProcessWatch
 from tfckpt_tui.services.runs.reading import (
     EVENTS_KEPT,
     as_problem,
@@ -160,6 +161,7 @@ class SnapshotReader:
         self._run = run
         self._lives = lives
         self._jobs = jobs or JobWatch(JobReader(), _ignore)
+        self._processes = ProcessWatch(run)
         self._identity: tuple[int, int] | None = None
         self._described: tuple[RunInfo | None, RunInfo | None] = None, None
         self._problems: list[str] = []
@@ -242,6 +244,7 @@ class SnapshotReader:
             reading,
             problems=(*reading.problems, *self._problems),
             measured=self._series.measured if info is None else None,
+            processes=self._processes.look(now),
         )
         account = give_account(reading, job)
         return RunSnapshot.of(

@@ -12,6 +12,7 @@ from tfckpt_trainer.rundir.records.exactness import ExactnessLevel, PipelineFact
 from tfckpt_trainer.rundir.records.failure import OutOfMemory
 from tfckpt_trainer.rundir.records.run import CodeVersion
 from tfckpt_tui.formats import run_columns, worker_columns
+from tfckpt_tui.formats.process_columns import HostProcess
 from tfckpt_tui.reports.base import Report
 
 
@@ -45,7 +46,8 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
         directory: The run directory.
         state: What it does.
         words: `run.state` in words: `saving` or `restoring` between two steps of a run that
-            trains, and `, stop requested` or `, stopping` while a stop is under way.
+            trains, and `, stop requested` or `, stopping` while a stop is under way. Of a directory
+            that a process of this host trains in without this library, names the process.
         reason: Why the supervisor restarts, stopped or failed; otherwise which worker is lost or
             holds up the others.
         exactness: Whether resuming is exact; null if nothing is recorded.
@@ -254,6 +256,7 @@ class StatusReport(Report, frozen=True, kw_only=True):
         job: The batch job of the run; null without a scheduler.
         failure: What happened; null unless the run failed, restarts or is degraded.
         problems: Files of the run that cannot be read, and why; they do not change the exit code.
+        processes: Processes of this host that train here without this library.
     """
 
     run: RunFacts
@@ -262,6 +265,7 @@ class StatusReport(Report, frozen=True, kw_only=True):
     alerts: tuple[AlertFacts, ...]
     problems: tuple[str, ...]
     workers: tuple[WorkerLine, ...]
+    processes: tuple[HostProcess, ...]
 
 
 class RunsReport(Report, frozen=True, kw_only=True):

@@ -128,7 +128,7 @@ def foreign_writers(run: RunDirectory, now: float) -> ForeignWriters:
 def writing_processes(run: RunDirectory) -> tuple[WritingProcess, ...]:
     """Returns the processes that write to a directory now, as `ForeignWriters.processes`.
 
-    Unlike `foreign_writers`, does not look at files that no process has open.
+    Unlike `foreign_writers`, lists the directory only if a file of a checkpoint is open.
 
     Args:
         run: The directory.
@@ -137,7 +137,8 @@ def writing_processes(run: RunDirectory) -> tuple[WritingProcess, ...]:
         OSError: The directory cannot be read.
     """
     opened, _ = _open_files(os.path.realpath(run.root))
-    return _writers(run, opened, FileScanner(run.root, _checkpoints_of(opened)).scan())
+    names = _checkpoints_of(opened) - {""}
+    return _writers(run, opened, FileScanner(run.root, names).scan() if names else {})
 
 
 def _writers(

@@ -36,6 +36,7 @@ from tfckpt_tui.cli.main import (
     DirectoryPath,
     FiniteRange,
     LogdirOption,
+    PidOption,
     RunArgument,
     prints,
 )
@@ -43,6 +44,7 @@ from tfckpt_tui.cli.output import app_unavailable_reason, print_json, print_line
 from tfckpt_tui.reports.control import LaunchReport
 from tfckpt_tui.services.runs.open_run import directory_of_runs, open_run
 from tfckpt_tui.services.runs.recent_runs import remember_run
+from tfckpt_tui.services.runs.training_directory import find_training_directory
 
 DEMO_MODULE = "tfckpt_trainer.examples.language_model"
 
@@ -306,7 +308,7 @@ def launch(
 
 
 @click.command()
-@RunArgument
+@click.argument("directory", required=False, type=DirectoryPath(), metavar="[RUN]")
 @click.option("--read-only", is_flag=True, help="Switch off everything that changes the run.")
 @click.option(
     "--poll",
@@ -315,12 +317,25 @@ def launch(
     help="Scan at this interval instead of waiting for file events.",
 )
 @LogdirOption
-def attach(directory: Path, read_only: bool, poll: float | None, logdir: Path | None) -> int:
+@PidOption
+def attach(
+    directory: Path | None,
+    read_only: bool,
+    poll: float | None,
+    logdir: Path | None,
+    pid: int | None,
+) -> int:
     """Open the app on a run, or on any directory of TensorFlow checkpoints or event files.
 
-    In an empty directory, the app offers to launch a run.
+    In an empty directory, the app offers to launch a run. With --pid and without RUN, the app opens
+    on the directory that the process trains into.
     """
-    run = open_run(directory, may_be_empty=not app_unavailable_reason(), logdir=logdir)
+    if pid is not None and directory is None:
+        found = find_training_directory(pid, time.time())
+        directory, logdir = found.root, logdir or found.logdir
+    if directory is None:
+        raise click.UsageError("Name a directory, or a process by --pid.")
+    run = open_run(directory, may_be_empty=not app_unavailable_reason(), logdir=logdir, process=pid)
     _check_terminal(detach=False)
     return _open_app(run, read_only=read_only, poll=poll)
 

@@ -15,10 +15,12 @@ from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.launch.batch.jobs import WAITING, JobState
 from tfckpt_trainer.rundir.event_log import read_entries, require_event_log
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.cli.main import LogdirOption, RunArgument, on_open_run, prints
+from tfckpt_tui.cli.main import LogdirOption, PidOption, RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_line, print_message, print_table
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.code_version import code_in_words
+from tfckpt_tui.formats.list_columns import table_of
+from tfckpt_tui.formats.process_columns import COLUMNS, HostProcess, process_facts
 from tfckpt_tui.formats.text import clean, strategy_words
 from tfckpt_tui.formats.worker_columns import table
 from tfckpt_tui.reports.logs import Event, JournalReport
@@ -31,6 +33,7 @@ from tfckpt_tui.reports.run_facts import (
 )
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.runs.failure_card import failure_text
+from tfckpt_tui.services.runs.process_watch import ProcessWatch
 from tfckpt_tui.services.runs.report import has_problem, status_report
 
 WATCH_SECONDS = 2.0
@@ -41,15 +44,16 @@ _NODES_SHOWN = 8
 @RunArgument
 @click.option("--watch", is_flag=True, help="Print the status every two seconds, until ctrl+c.")
 @LogdirOption
+@PidOption
 @prints(StatusReport)
 @on_open_run
 def status(run: RunDirectory, watch: bool, as_json: bool) -> int:
     """Show the state of the run and its workers. Exits 1 if something is wrong."""
-    jobs = JobReader()
+    jobs, processes = JobReader(), ProcessWatch(run)
     for newer in run.newer_documents()[:1]:
         print_message(newer)
     while True:
-        report = status_report(run, jobs=jobs)
+        report = status_report(run, jobs=jobs, processes=processes)
         if as_json:
             print_json(report, one_line=watch)
         else:
@@ -119,6 +123,7 @@ def _print_status(report: StatusReport) -> None:
             print_line(text)
     if report.workers:
         _print_workers(report.workers)
+    _print_processes(report.processes)
 
 
 def _print_saved(run: RunFacts) -> None:
@@ -141,6 +146,15 @@ def _print_workers(workers: Sequence[WorkerLine]) -> None:
     for worker in workers:
         if worker.doing:
             print_line(f"worker {worker.index}  {worker.doing}")
+
+
+def _print_processes(processes: Sequence[HostProcess]) -> None:
+    if processes:
+        print_line()
+        print_table(*table_of(COLUMNS, processes, time.time()))
+    for process in processes:
+        for label, text in process_facts(process):
+            print_line(f"{process.pid:<8}  {label:<9}  {text}")
 
 
 def _event_files_text(files: EventFileFacts) -> str:

@@ -200,6 +200,11 @@ def find_event_files(run: RunDirectory) -> list[Path]:
     return [path for names in found for path in names][:MOST_FILES]
 
 
+def is_event_file(name: str) -> bool:
+    """Whether a file of this name is an event file."""
+    return _EVENTS in name
+
+
 def _event_files_by_directory(logdir: Path) -> Iterator[list[Path]]:
     waiting = deque([logdir])
     directories, entries = 0, 0
@@ -216,7 +221,7 @@ def _event_files_by_directory(logdir: Path) -> Iterator[list[Path]]:
                     if entry.is_dir(follow_symlinks=False):
                         if not entry.name.startswith("."):
                             below.append(entry.name)
-                    elif _EVENTS in entry.name and entry.is_file(follow_symlinks=False):
+                    elif is_event_file(entry.name) and entry.is_file(follow_symlinks=False):
                         names.append(entry.name)
         except OSError:
             continue

@@ -33,6 +33,7 @@ from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorStatus
 from tfckpt_trainer.words.advice import Advice
 from tfckpt_tui.formats import units
+from tfckpt_tui.formats.process_columns import HostProcess
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.formats.worker_columns import WorkerView
 from tfckpt_tui.reports.run_facts import EventFileFacts, FailureFacts
@@ -135,6 +136,7 @@ class RunReading(msgspec.Struct, frozen=True):
         problems: Files that cannot be read, and why; safe to show.
         glance: What lists show beside the account; None elsewhere.
         measured: The newest metrics of event files, if this library did not train the run.
+        processes: Processes of this host that train here without this library.
     """
 
     run: RunDirectory
@@ -155,6 +157,7 @@ class RunReading(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
     glance: Glance | None = None
     measured: EventFileFacts | None = None
+    processes: tuple[HostProcess, ...] = ()
 
     @property
     def active_at(self) -> float:
@@ -189,6 +192,7 @@ class RunAccount(msgspec.Struct, frozen=True):
         problems: Files that cannot be read, and why; safe to show.
         glance: What lists show beside the account; None elsewhere.
         measured: The newest metrics of event files, if this library did not train the run.
+        processes: Processes of this host that train here without this library.
     """
 
     at: float
@@ -211,6 +215,7 @@ class RunAccount(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
     glance: Glance | None = None
     measured: EventFileFacts | None = None
+    processes: tuple[HostProcess, ...] = ()
 
     @property
     def path(self) -> str:
@@ -221,9 +226,16 @@ class RunAccount(msgspec.Struct, frozen=True):
     def words(self) -> str:
         """The state in words; while it trains, what it is in the middle of, and that it stops."""
         does = self.interlude or self.state
+        if self.has_other_trainer:
+            return f"{self.processes[0].name} runs here without tfckpt_trainer"
         if self.stop is None:
             return does.value
         return f"{does}, {'stopping' if self.stop.state.is_accepted else 'stop requested'}"
+
+    @property
+    def has_other_trainer(self) -> bool:
+        """Whether a process without this library is all that runs here."""
+        return bool(self.processes) and self.state in HAS_ENDED and not self.trainer_answers
 
     @property
     def interlude(self) -> WorkerState | None:
@@ -407,6 +419,7 @@ def give_account(reading: RunReading, job: JobView | None) -> RunAccount:
         problems=reading.problems,
         glance=reading.glance,
         measured=reading.measured,
+        processes=reading.processes,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,7 +17,11 @@ from tfckpt_trainer.rundir.storage.own_links import resolve_named
 
 
 def open_run(
-    directory: str | Path, *, may_be_empty: bool = False, logdir: str | Path | None = None
+    directory: str | Path,
+    *,
+    may_be_empty: bool = False,
+    logdir: str | Path | None = None,
+    process: int | None = None,
 ) -> RunDirectory:
     """Returns the run in `directory`, which may be any directory of TensorFlow checkpoints.
 
@@ -24,15 +29,21 @@ def open_run(
         directory: The directory.
         logdir: Where its event files are, if they are elsewhere.
         may_be_empty: Whether an empty directory is accepted, because a run can be launched in it.
+        process: The ID of a process of this host that trains there without this library.
 
     Raises:
         RefusedError: Its `.tfckpt`, or a directory in it, is a symbolic link; or a link of another
-            user leads to it.
-        UsageError: It does not exist, cannot be read, or has neither checkpoints nor event files.
+            user leads to it; or the process belongs to another user.
+        UsageError: It does not exist, cannot be read, or has neither checkpoints nor event files;
+            or there is no such process.
     """
     refuse_url(directory)
+    if process is not None:
+        from tfckpt_tui.services.runs.process_watch import attached_processes
+
+        attached_processes(process, time.time())
     # Resolved here, so that no later move goes through a symbolic link.
-    run = RunDirectory(_root(directory), logdir if logdir is None else _root(logdir))
+    run = RunDirectory(_root(directory), logdir if logdir is None else _root(logdir), process)
     with suppress(OSError), os.scandir(run.root):
         run.refuse_links()
         if run.is_ours:

@@ -39,6 +39,7 @@ from tfckpt_tui.services.runs.account import (
     give_account,
 )
 from tfckpt_tui.services.runs.heartbeats import Heartbeats
+from tfckpt_tui.services.runs.process_watch import ProcessWatch
 
 SHOWN_PROBLEMS = 10
 """How many of the files that cannot be read are named."""
@@ -70,7 +71,10 @@ def read_whole_run(run: RunDirectory, info: RunInfo | None, now: float) -> RunRe
 
 
 def read_account(
-    run: RunDirectory, now: float, jobs: JobReader | None = None
+    run: RunDirectory,
+    now: float,
+    jobs: JobReader | None = None,
+    processes: ProcessWatch | None = None,
 ) -> tuple[RunReading, RunAccount]:
     """Returns what `read_whole_run` reads, and the account of the run.
 
@@ -79,6 +83,7 @@ def read_account(
         now: Seconds since the epoch.
         jobs: Asks about the batch job of the run; keep it for repeated reads, so that the
             scheduler is asked less often.
+        processes: Looks at the processes of this host; by default nobody does.
 
     Raises:
         DamagedFileError: The description of the run cannot be read.
@@ -86,7 +91,11 @@ def read_account(
     """
     reading = read_whole_run(run, load_if_exists(run.run_file, RunInfo), now)
     outcomes = map(as_problem, find_unreadable_outcomes(run).values())
-    reading = replace(reading, problems=(*reading.problems, *outcomes))
+    reading = replace(
+        reading,
+        problems=(*reading.problems, *outcomes),
+        processes=processes.look(now) if processes is not None else (),
+    )
     job = (jobs or JobReader()).read(
         reading.record, reading.heartbeats.state, last_told(reading.event_log), share=run
     )

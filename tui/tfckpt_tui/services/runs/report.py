@@ -27,6 +27,7 @@ from tfckpt_tui.reports.run_facts import (
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.exactness.stored_checks import started_command, with_stored_check
 from tfckpt_tui.services.runs.account import RunAccount, RunReading
+from tfckpt_tui.services.runs.process_watch import ProcessWatch
 from tfckpt_tui.services.runs.reading import read_account
 
 _BAD = frozenset(
@@ -42,7 +43,10 @@ _BAD = frozenset(
 
 
 def status_report(
-    run: RunDirectory, now: float | None = None, jobs: JobReader | None = None
+    run: RunDirectory,
+    now: float | None = None,
+    jobs: JobReader | None = None,
+    processes: ProcessWatch | None = None,
 ) -> StatusReport:
     """Returns the report that `status --json` prints.
 
@@ -51,9 +55,10 @@ def status_report(
         now: Seconds since the epoch; by default the time of this machine.
         jobs: Asks about the batch job of the run; keep it for repeated reports, so that the
             scheduler is asked less often.
+        processes: Looks at the processes of this host; by default nobody does.
     """
     now = time.time() if now is None else now
-    return status_of(*read_account(run, now, jobs))
+    return status_of(*read_account(run, now, jobs, processes))
 
 
 def status_of(reading: RunReading, account: RunAccount) -> StatusReport:
@@ -102,6 +107,7 @@ def status_of(reading: RunReading, account: RunAccount) -> StatusReport:
             *account.problems,
         ),
         workers=tuple(WorkerLine(*json_values(worker, now)) for worker in account.workers),
+        processes=account.processes,
     )
 
 

@@ -1,0 +1,126 @@
+"""The processes that train in a directory without this library: found once, then followed."""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+from collections.abc import Sequence
+from contextlib import suppress
+
+from tfckpt_trainer.catalog.scan.foreign_writers import own_pids, writing_processes
+from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.machine.permissions import name_of
+from tfckpt_trainer.rundir.heartbeats.health import process_lives
+from tfckpt_trainer.rundir.heartbeats.process_table import find_process, process_user
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.storage.owners import user_name
+from tfckpt_tui.formats.process_columns import HostProcess
+from tfckpt_tui.services.runs.host_processes import CpuTime, read_all, read_process
+
+LOOK_SECONDS = 2.0
+"""Seconds between looks at all processes of this user, which take some milliseconds."""
+
+
+def attached_processes(pid: int, now: float) -> tuple[HostProcess, ...]:
+    """Returns a process and its workers: those of its tree that run Python.
+
+    Args:
+        pid: Its process ID.
+        now: Seconds since the epoch.
+
+    Raises:
+        UsageError: There is no such process.
+        RefusedError: It belongs to another user, who alone may see its files.
+    """
+    try:
+        first = read_process(pid, now)
+    except PermissionError:
+        raise _closed(pid) from None
+    if first is None:
+        raise UsageError(
+            f"There is no process {pid} on this host. List yours with `ps -fu {os.geteuid()}`."
+        )
+    return _trainers([first, *read_all(_children(pid), now, {})]) or (first,)
+
+
+class ProcessWatch:
+    """Looks repeatedly at the processes that train in a directory without this library.
+
+    They are the one that the user attached to with its workers, or those of this user that were
+    seen writing there: between two saves, a trainer may have no file open.
+    """
+
+    def __init__(self, run: RunDirectory) -> None:
+        """Creates a watch.
+
+        Args:
+            run: The directory; `run.process` is what the user attached to.
+        """
+        self._run = run
+        self._attached_at = _started_at(run.process) if run.process is not None else None
+        self._looked_at = -math.inf
+        self._seen: tuple[HostProcess, ...] = ()
+        self._cpu: dict[int, CpuTime] = {}
+
+    def look(self, now: float) -> tuple[HostProcess, ...]:
+        """Returns the processes that live; what the last look found if that was just now.
+
+        Args:
+            now: Seconds since the epoch.
+        """
+        if not 0 <= now - self._looked_at < LOOK_SECONDS:
+            self._looked_at = now
+            # A directory that cannot be read is told elsewhere.
+            with suppress(OSError):
+                self._seen = self._find(now)
+        return self._seen
+
+    def _find(self, now: float) -> tuple[HostProcess, ...]:
+        run = self._run
+        if run.process is None and run.was_trained_here:
+            return ()
+        pids = {one.pid for one in self._seen if process_lives(one.pid, one.started_at)}
+        if run.process is None:
+            pids.update(w.pid for w in writing_processes(run) if is_own_process(w.pid))
+        elif self._attached_at is not None and process_lives(run.process, self._attached_at):
+            pids.update((run.process, *_children(run.process)))
+        found = tuple(read_all(sorted(pids - set(own_pids(run))), now, self._cpu))
+        is_alone = run.process is not None and not _trainers(found)
+        return found[:1] if is_alone else _trainers(found)
+
+
+def _closed(pid: int) -> RefusedError:
+    user = process_user(pid)
+    if user is None or user == os.geteuid():
+        return RefusedError(f"The system does not show which files process {pid} has open.")
+    as_user = shlex.quote(name_of(user) or f"#{user}")
+    return RefusedError(
+        f"Process {pid} belongs to {user_name(user)}; only that user may see which files it has "
+        f"open. Attach as that user: `sudo -u {as_user} tfckpt-tui attach --pid {pid}`."
+    )
+
+
+def is_own_process(pid: int) -> bool:
+    """Whether a process acts as this user."""
+    return process_user(pid) == os.geteuid()
+
+
+def _trainers(processes: Sequence[HostProcess]) -> tuple[HostProcess, ...]:
+    """Returns the processes that may train: a shell that started one does not."""
+    return tuple(one for one in processes if one.script or one.files)
+
+
+def _started_at(pid: int) -> float | None:
+    with suppress(PermissionError):
+        found = find_process(pid)
+        return found.started_at if found is not None else None
+    return None
+
+
+def _children(pid: int) -> list[int]:
+    import psutil
+
+    with suppress(psutil.Error):
+        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    return []

@@ -1,0 +1,102 @@
+"""Finds the directory that a process trains into, by its open files and its arguments."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tfckpt_trainer.errors import UsageError
+from tfckpt_tui.formats.process_columns import HostProcess
+from tfckpt_tui.services.runs.host_processes import directory_of_file
+from tfckpt_tui.services.runs.process_watch import attached_processes
+
+_CHECKPOINT_OPTIONS = {"model_dir", "train_dir", "output_dir", "checkpoint_dir"}
+_LOG_OPTIONS = {"logdir", "log_dir"}
+_OF_KERAS = {"train", "validation"}
+"""Directories that the TensorBoard callback of Keras makes in its `log_dir`."""
+
+
+class TrainingDirectory(NamedTuple):
+    """Where a process trains.
+
+    Attributes:
+        root: The directory of its checkpoints; without one, that of its event files.
+        logdir: The directory of its event files, if they are not below `root`.
+    """
+
+    root: Path
+    logdir: Path | None
+
+
+def find_training_directory(pid: int, now: float) -> TrainingDirectory:
+    """Returns the directory that a process and its workers train into.
+
+    Args:
+        pid: The ID of the process.
+        now: Seconds since the epoch.
+
+    Raises:
+        UsageError: There is no such process, or it names no directory, or several.
+        RefusedError: It belongs to another user.
+    """
+    processes = attached_processes(pid, now)
+    opened, named, logs = map(_outermost, _directories(processes))
+    roots = opened or named or logs
+    if not roots:
+        raise UsageError(
+            f"{processes[0].title} has no checkpoint or event file open, and its arguments name no "
+            f"directory. Name the directory that it trains into: `tfckpt-tui attach DIR --pid "
+            f"{pid}`."
+        )
+    if len(roots) > 1:
+        commands = (f"tfckpt-tui attach {shlex.quote(str(root))} --pid {pid}" for root in roots)
+        several = f"{processes[0].title} trains into one of several directories. Choose one:"
+        raise UsageError("\n  ".join((several, *commands)))
+    (root,) = roots
+    beside = [log for log in logs if not log.is_relative_to(root)]
+    return TrainingDirectory(root, beside[0] if len(beside) == 1 else None)
+
+
+def _directories(processes: Iterable[HostProcess]) -> tuple[set[Path], set[Path], set[Path]]:
+    """Returns the directories of open checkpoints, those of arguments, and those of event files."""
+    opened: set[Path] = set()
+    arguments: set[Path] = set()
+    logs: set[Path] = set()
+    for process in processes:
+        for path in process.files:
+            found = directory_of_file(path)
+            if found is not None and found.is_event_file:
+                logs.add(_log_directory(Path(found.directory)))
+            elif found is not None:
+                opened.add(Path(found.directory))
+        for option, value in _options(process.command):
+            named = Path(os.path.normpath(Path(process.directory, value)))
+            if option in _CHECKPOINT_OPTIONS | _LOG_OPTIONS and named.is_dir():
+                (logs if option in _LOG_OPTIONS else arguments).add(named)
+    return opened, arguments, logs
+
+
+def _log_directory(place: Path) -> Path:
+    return place.parent if place.name in _OF_KERAS else place
+
+
+def _outermost(places: set[Path]) -> Sequence[Path]:
+    """Returns the directories that are below no other, sorted."""
+    return sorted(place for place in places if not places & set(place.parents))
+
+
+def _options(command: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yields the long options of a command with their values, as `--NAME=VALUE` or `--NAME VALUE`.
+
+    Some programs write `-NAME` or dashes in it.
+    """
+    for place, word in enumerate(command):
+        name, equals, value = word.partition("=")
+        if name.startswith("-"):
+            following = command[place + 1] if place + 1 < len(command) else ""
+            value = value if equals else following
+            if value:
+                yield name.lstrip("-").replace("-", "_"), value
