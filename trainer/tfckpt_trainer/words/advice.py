@@ -83,6 +83,11 @@ class Advice(msgspec.Struct, frozen=True):
         in_app = None if self.app_parts is None else (*self.app_parts, *further)
         return Advice((*self.parts, *further), in_app)
 
+    def after(self, found: str) -> Advice:
+        """Returns this advice behind sentences that say what happened."""
+        in_app = None if self.app_parts is None else (f"{found} ", *self.app_parts)
+        return Advice((f"{found} ", *self.parts), in_app)
+
     @property
     def app_actions(self) -> tuple[str, ...]:
         """The actions whose keys the sentences for the app name."""

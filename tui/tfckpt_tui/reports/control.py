@@ -85,7 +85,7 @@ class NextStartReport(Report, frozen=True, kw_only=True):
 
 
 class ForcedStopReport(Report, frozen=True, kw_only=True):
-    """Printed if the processes had to be killed, or if a batch job was cancelled instead.
+    """Printed if processes had to be ended by signals, or if a batch job was cancelled instead.
 
     Attributes:
         stopped: True: the processes have ended.

@@ -16,6 +16,8 @@ from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.words.advice import Advice, command_or_key, only_command
 from tfckpt_tui.services.batch.job_reader import JobReader
 from tfckpt_tui.services.runs.brief_reading import brief_account
+from tfckpt_tui.services.runs.process_watch import ProcessWatch
+from tfckpt_tui.services.runs.steering_lines import why_not_steered
 
 
 def require_supervisor(run: RunDirectory, kind: CommandKind | None) -> None:
@@ -56,6 +58,17 @@ def require_supervisor(run: RunDirectory, kind: CommandKind | None) -> None:
             f"No trainer answers in {run.root}. {unknown.words} Ask as the user of the job, on "
             f"a host where `squeue` works, or cancel it there with `scancel {unknown.record.id}`."
         )
+    foreign = () if alive else ProcessWatch(run).look(now)
+    if foreign and kind is CommandKind.STOP:
+        raise NoTrainerError(
+            f"{foreign[0].title} runs in {run.root} without tfckpt_trainer.",
+            Advice.of(
+                "End it without a save: {stop}.",
+                stop=command_or_key("stop", "stop", "--pid", foreign[0].pid, run.root),
+            ),
+        )
+    if foreign:
+        raise NoTrainerError(*why_not_steered(run.root, foreign))
     if not alive:
         raise _no_processes(run, kind)
     if supervisor is not None and supervisor.state in _STARTS:
