@@ -103,14 +103,13 @@ class StacksScreen(Page):
         self._update()
 
     def _lines(self, width: int) -> Iterator[StyledLine]:
-        if self._problem:
-            yield line((self._problem, "bad"))
+        yield from (line((part, "bad")) for part in wrap(self._problem, width))
         for worker in self._report.workers if self._report is not None else ():
             yield from _lines_of(worker, width, shows_all=self._shows_all)
 
 
 def _lines_of(worker: WorkerStacksFacts, width: int, *, shows_all: bool) -> Iterator[StyledLine]:
-    name, host = f"worker {worker.worker}", f" on {worker.host}  "
+    name, host = worker.name, f" on {worker.host}  "
     where = next((thread.script_line for thread in worker.threads if thread.is_main), "")
     first, *more = wrap(worker.problem, width - cell_len(name + host)) or [""]
     style = "warn" if worker.problem else "accent"

@@ -6,7 +6,7 @@ import click
 
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.cli.main import FiniteRange, RunArgument, on_open_run, prints
+from tfckpt_tui.cli.main import FiniteRange, PidOption, RunArgument, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_line
 from tfckpt_tui.reports.stacks import StacksReport, WorkerStacksFacts
 from tfckpt_tui.services.runs.stacks import innermost_frames, read_stacks
@@ -23,12 +23,14 @@ from tfckpt_tui.services.runs.stacks import innermost_frames, read_stacks
     show_default=True,
     help="How long to wait for a worker.",
 )
+@PidOption
 @prints(StacksReport)
 @on_open_run
 def stacks(run: RunDirectory, show_all: bool, timeout: float, as_json: bool) -> int:
     """Show in which line of Python each worker is, for example when the run hangs.
 
-    Shows the main thread, which usually trains, from the line of the script inwards.
+    Shows the main thread, which usually trains, from the line of the script inwards. Of a process
+    that trains without tfckpt_trainer, py-spy reads the stacks.
     """
     report = read_stacks(run, timeout)
     if as_json:
@@ -42,7 +44,8 @@ def stacks(run: RunDirectory, show_all: bool, timeout: float, as_json: bool) -> 
 
 def _print(worker: WorkerStacksFacts, *, show_all: bool) -> None:
     where = next((thread.script_line for thread in worker.threads if thread.is_main), "")
-    print_line(f"Worker {worker.worker} on {worker.host}: {worker.problem or where}")
+    name = worker.name.capitalize()
+    print_line(f"{name} on {worker.host}: {worker.problem or where}")
     for thread in worker.threads:
         if not (show_all or thread.is_main):
             continue

@@ -15,6 +15,8 @@ from tfckpt_trainer.words.advice import Advice, command_or_key
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reports.stacks import StacksReport, ThreadFacts, WorkerStacksFacts
+from tfckpt_tui.services.runs.process_stacks import dump_stacks
+from tfckpt_tui.services.runs.process_watch import ProcessWatch
 
 _INNERMOST = 5
 """Frames that are shown of a thread."""
@@ -23,17 +25,22 @@ _INNERMOST = 5
 def read_stacks(run: RunDirectory, timeout: float) -> StacksReport:
     """Asks all workers what their threads do, and waits for the answers.
 
+    Without workers, asks the processes that train without this library, by py-spy.
+
     Args:
         run: The run directory.
         timeout: Seconds to wait for a worker that does not answer.
 
     Raises:
         NoTrainerError: No worker of the run lives.
-        TfckptError: The request is refused.
+        TfckptError: The request is refused, or py-spy is not installed.
         OSError: It cannot be written.
     """
     now = time.time()
     workers = [w for w in read_workers(run) if worker_state(w, now) is not WorkerState.EXITED]
+    processes = () if workers else ProcessWatch(run).look(now)
+    if processes:
+        return StacksReport(workers=tuple(dump_stacks(one, timeout) for one in processes))
     if not workers:
         raise NoTrainerError(
             f"No worker of {run.root} runs.",
