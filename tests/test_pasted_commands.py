@@ -42,6 +42,7 @@ KNOWN = {
     "packages": {"package"},
     "permissions": {"command", "right"},
     "preflight": {"math.ceil(least / 60)"},
+    "process_watch": {"as_user", "os.geteuid()", "pid"},
     "restore": {"launch_command(run)", "place", "quoted", "start"},
     "restore_manager": {"given", "other", "place"},
     "self_test": {"workers"},
@@ -52,6 +53,7 @@ KNOWN = {
     "ssh_connection": {"host", "port", "words[0]"},
     "symbolic_links": {"_removal(checkpoint)"},
     "table": {"command"},
+    "training_directory": {"pid"},
 }
 """Expressions that are no text of others, by module.
 

@@ -43,11 +43,13 @@ from tfckpt_tui.app.dialogs.prune_questions import (
     DeleteForGoodDialog,
     PruneFileDialog,
 )
-from tfckpt_tui.app.dialogs.stop import ForceStopDialog
+from tfckpt_tui.app.dialogs.stop import ForceStopDialog, StopProcessDialog
 from tfckpt_tui.app.screens.answers import AnswersScreen
+from tfckpt_tui.app.screens.processes import ProcessesScreen
 from tfckpt_tui.app.screens.runs_compare import RunsCompareScreen
 from tfckpt_tui.app.screens.tensor_pages import FileScreen
 from tfckpt_tui.app.screens.track import TrackScreen
+from tfckpt_tui.formats.process_columns import HostProcess
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.services.batch.job_view import JobView
@@ -164,6 +166,26 @@ def prune_file_dialog(run: RunSnapshot) -> PruneFileDialog:
     return PruneFileDialog(run, keras_file(RunDirectory(Path(run.path))), "")
 
 
+PROCESS = HostProcess(
+    pid=4711,
+    started_at=0.0,
+    script="train.py",
+    command=("python", "train.py", "--model_dir", "runs/digits"),
+    directory="/home/ada/digits",
+    cpu_percent=380.0,
+    memory_bytes=3 << 30,
+    files=("/home/ada/digits/runs/digits/events.out.tfevents.1.trainhost",),
+    logs=("/home/ada/digits/train.log",),
+)
+"""A process that does not use this library."""
+
+
+def processes_screen(run: RunSnapshot) -> ProcessesScreen:
+    """The page of that process."""
+    trained = replace(run, processes=(PROCESS,))
+    return ProcessesScreen(trained, lambda process: None, lambda name: None, "")
+
+
 def plan_for_runs(run: RunSnapshot) -> ManyPlan:
     """A save on many runs, of which one cannot."""
     words = "Saves a checkpoint on 2 workers after step 438."
@@ -229,6 +251,13 @@ STOPS = (
         lambda run: ForceStopDialog(run, ForceStopPlan(None, NINE_PROCESSES)),
         "and 1 more",
         "ForceStopDialog",
+    ),
+    Stop("processes", processes_screen, "two lines in the script", "ProcessesScreen"),
+    Stop(
+        "end a process",
+        lambda run: StopProcessDialog(run, PROCESS),
+        "gets SIGTERM",
+        "StopProcessDialog",
     ),
     Stop(
         "cancel an active job",

@@ -155,7 +155,9 @@ def _pieces(raw: bytes, place: int) -> Iterator[tuple[int, bytes]]:
 
 
 def log_path(run: RunDirectory, log: str) -> Path:
-    """Returns the path of a log, by its name: `worker 0`, `supervisor`."""
+    """Returns the path of a log, by its name: `worker 0`, `supervisor`, or its path itself."""
+    if os.path.isabs(log):
+        return Path(log)
     if log == SUPERVISOR:
         return run.supervisor_log
     return run.worker_log(int(log.rsplit(" ", 1)[-1]))

@@ -41,6 +41,12 @@ def needs_trainer(run: RunSnapshot, selection: Selection) -> Reason:
     """Requires that a trainer answers."""
     if run.trainer_answers:
         return ""
+    if run.has_other_trainer:
+        # `tfckpt-tui config` reads the keys, and starts quickly without this.
+        from tfckpt_tui.services.runs.steering_lines import why_not_steered
+
+        found, advice = why_not_steered(run.root, run.processes)
+        return advice.after(found)
     if can_launch_again(run, selection):
         return Advice.of(
             "No trainer answers. Press {launch} to launch training.", launch=press("launch")
@@ -51,7 +57,7 @@ def needs_trainer(run: RunSnapshot, selection: Selection) -> Reason:
 def has_ended(run: RunSnapshot, selection: Selection) -> bool:
     """Whether nothing of the run goes on."""
     del selection
-    return run.state in HAS_ENDED and not run.trainer_answers
+    return run.state in HAS_ENDED and not (run.trainer_answers or run.has_other_trainer)
 
 
 def can_launch_again(run: RunSnapshot, selection: Selection) -> bool:

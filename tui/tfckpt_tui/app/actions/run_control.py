@@ -35,6 +35,7 @@ from tfckpt_trainer.rundir.records.export import ExportFormat
 from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter
 from tfckpt_trainer.words.advice import KeyOf
 from tfckpt_tui.formats import units
+from tfckpt_tui.formats.process_columns import HostProcess
 from tfckpt_tui.formats.text import clean_message
 from tfckpt_tui.services.checkpoints.compatibility import (
     Compatibility,
@@ -313,12 +314,33 @@ class RunControl:
         if snapshot.job is not None and snapshot.job.is_waiting and not snapshot.trainer_answers:
             self._cancel_job(snapshot.job)
             return
+        if snapshot.has_other_trainer:
+            self.stop_process(snapshot.processes[0])
+            return
 
         def answered(save: bool | None) -> None:
             if save is not None:
                 self._submit(StopArguments(save=save))
 
         self._dashboard.app.push_screen(StopDialog(self._dashboard.loaded_snapshot), answered)
+
+    def stop_process(self, process: HostProcess) -> None:
+        """Ends a process that does not use this library, after confirmation."""
+        from tfckpt_tui.app.dialogs.stop import StopProcessDialog
+        from tfckpt_tui.services.control.stop_process import stop_process
+
+        dashboard = self._dashboard
+
+        def answered(agreed: bool | None) -> None:
+            if agreed:
+                dashboard.run_app.start_job(
+                    "stop",
+                    partial(stop_process, process),
+                    dashboard.tell,
+                    progress=f"Sent SIGTERM to {process.name} …",
+                )
+
+        dashboard.app.push_screen(StopProcessDialog(dashboard.loaded_snapshot, process), answered)
 
     def _cancel_job(self, job: JobView) -> None:
         """Cancels the batch job of the run, after confirmation."""

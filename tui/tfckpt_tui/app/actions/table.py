@@ -73,6 +73,8 @@ def _can_stop(run: RunSnapshot, selection: Selection) -> Reason:
         )
     if has_ended(run, selection):
         return _needs_processes(run, selection)
+    if run.has_other_trainer:
+        return ""
     # A supervisor carries out a stop while no trainer can, such as during a start.
     supervised = run.supervisor is not None and run.supervisor.state in _SUPERVISES
     return "" if supervised else _STOPPABLE(run, selection)
@@ -102,12 +104,16 @@ def _is_job_unknown(run: RunSnapshot) -> bool:
 
 
 def _can_force_stop(run: RunSnapshot, selection: Selection) -> Reason:
+    if run.has_other_trainer:
+        return _OTHER_TRAINER
     return "" if _is_job_unknown(run) else _needs_processes(run, selection)
 
 
 def _can_restore(run: RunSnapshot, selection: Selection) -> Reason:
     if run.trainer_answers:
         return ""
+    if run.has_other_trainer:
+        return needs_trainer(run, selection)
     if _has_waiting_job(run, selection):
         return _JOB_WAITS
     return _STOPPABLE(run, selection) if run.state not in HAS_ENDED else ""
@@ -182,6 +188,9 @@ _SUPERVISES = {SupervisorState.STARTING, SupervisorState.RUNNING, SupervisorStat
 _JOB_WAITS = Advice.of(
     "The batch job of the run waits in the queue. Press {stop} to cancel it first.",
     stop=press("stop"),
+)
+_OTHER_TRAINER = Advice.of(
+    "A process runs here without tfckpt_trainer. Press {stop} to end it.", stop=press("stop")
 )
 _TRAINS = require(
     lambda run, selection: run.state not in {RunState.STARTING, RunState.RESTARTING},
@@ -379,7 +388,8 @@ ACTIONS = (
         label="stop",
         title="Stop the run",
         help="Ends training on all workers, with a last save or without. Cancels the batch job of "
-        "a run that waits in the queue. Asks first.",
+        "a run that waits in the queue. Ends a process that does not use tfckpt_trainer, without "
+        "a save. Asks first.",
         perform=lambda dashboard: views.run_control(dashboard).stop(),
         command="stop",
         requires=(_can_stop,),
@@ -416,6 +426,7 @@ ACTIONS = (
                 lambda run, selection: run.state is not RunState.QUEUED,
                 _JOB_WAITS,
             ),
+            require(lambda run, selection: not run.has_other_trainer, _OTHER_TRAINER),
             require(
                 lambda run, selection: run.state in HAS_ENDED,
                 Advice.of("The run is active. Press {stop} to stop it first.", stop=press("stop")),
@@ -469,12 +480,15 @@ ACTIONS = (
         label="stacks",
         title="Ask at which line each worker is",
         help="For a run that hangs: shows the line of the script and the innermost frames of each "
-        "worker. Training goes on meanwhile.",
+        "worker. Training goes on meanwhile. Asks py-spy for those of a process that does not use "
+        "tfckpt_trainer.",
         perform=views.open_stacks,
         command="stacks",
         requires=(
             require(
-                lambda run, selection: any(not worker.is_past for worker in run.workers),
+                lambda run, selection: (
+                    run.has_other_trainer or any(not worker.is_past for worker in run.workers)
+                ),
                 "No worker runs.",
             ),
         ),
@@ -505,12 +519,17 @@ ACTIONS = (
         title="Show one worker",
         help="Shows what it does or waits for, its step time compared with the fastest worker and "
         "with its own best, its resources, and charts since the app was opened. The arrows switch "
-        "to other workers.",
+        "to other workers. Without workers, shows the processes that do not use tfckpt_trainer.",
         perform=views.open_worker,
         command="status",
         requires=(
-            require(lambda run, selection: bool(run.workers), "No worker has written a heartbeat."),
+            require(
+                lambda run, selection: bool(run.workers) or run.has_other_trainer,
+                "No worker has written a heartbeat.",
+            ),
         ),
+        needed_when=lambda run, selection: run.has_other_trainer,
+        other_label=("process", lambda run, selection: run.has_other_trainer),
     ),
     AppAction(
         name="charts",

@@ -101,13 +101,22 @@ def open_logs(dashboard: Dashboard, worker: int | None = None, at: float | None 
 
 
 def open_worker(dashboard: Dashboard) -> None:
-    """Opens the screen of one worker."""
+    """Opens the screen of one worker, or of the processes that do not use this library."""
+    from tfckpt_tui.app.screens.processes import ProcessesScreen
     from tfckpt_tui.app.screens.worker import WorkerScreen
+
+    snapshot = dashboard.loaded_snapshot
+    if snapshot.has_other_trainer:
+        stop = run_control(dashboard).stop_process
+        refusal = READ_ONLY if dashboard.read_only else ""
+        screen = ProcessesScreen(snapshot, stop, dashboard.action_perform, refusal)
+        dashboard.app.push_screen(screen)
+        return
 
     def open_log(worker: int) -> None:
         open_logs(dashboard, worker)
 
-    dashboard.app.push_screen(WorkerScreen(dashboard.loaded_snapshot, open_log))
+    dashboard.app.push_screen(WorkerScreen(snapshot, open_log))
 
 
 def open_stacks(dashboard: Dashboard) -> None:

@@ -13,10 +13,12 @@ from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.protocols import key_of
 from tfckpt_tui.app.widgets.base.styled_text import Span
 from tfckpt_tui.formats import units
+from tfckpt_tui.formats.process_columns import HostProcess
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.services.batch.job_view import JobView
 from tfckpt_tui.services.control.force_stop import FORCE_SECONDS, ForceStopPlan
+from tfckpt_tui.services.control.stop_process import WHAT_IS_LOST
 
 
 class StopDialog(Dialog[bool]):
@@ -104,6 +106,37 @@ def lost_steps_line(snapshot: RunSnapshot, condition: str) -> Iterable[Span]:
         yield (f"{condition}, ", "")
         yield (units.count(unsaved, "step"), "warn")
         yield (f"{since} {units.noun(unsaved, 'is', 'are')} lost.", "")
+
+
+class StopProcessDialog(Dialog[bool]):
+    """Asks whether to end a process that does not use this library."""
+
+    caption = " end the process? "
+
+    def __init__(self, snapshot: RunSnapshot, process: HostProcess) -> None:
+        """Creates the dialog.
+
+        Args:
+            snapshot: Of the run.
+            process: The process.
+        """
+        super().__init__(snapshot)
+        self._process = process
+
+    def text(self) -> Iterable[Iterable[Span]]:
+        """Returns what gets the signal, and what is lost."""
+        yield ((self._process.title, "strong"), (" gets SIGTERM.", ""))
+        yield ((WHAT_IS_LOST, "warn"),)
+        newest = max((c.saved_at for c in self.snapshot.checkpoints), default=0.0)
+        if newest:
+            ago = units.ago(max(0.0, self.snapshot.at - newest))
+            yield ((f"The newest checkpoint was saved {ago}.", "muted"),)
+        else:
+            yield (("There is no checkpoint.", "warn"),)
+
+    def choices(self) -> list[Choice[bool]]:
+        """Returns cancel, and the signal."""
+        return [Choice("n", "cancel", None), Choice("y", "send SIGTERM", True, "error")]
 
 
 _NAMED = 8

@@ -283,6 +283,9 @@ class LogsScreen(Page):
 def _log_names(snapshot: RunAccount | None) -> list[str]:
     if snapshot is None:
         return [ALL, "worker 0", SUPERVISOR]
+    if snapshot.has_other_trainer:
+        paths = dict.fromkeys(path for process in snapshot.processes for path in process.logs)
+        return [ALL, *paths] if paths else [ALL, "worker 0"]
     count = len(snapshot.workers)
     if snapshot.info is not None:
         count = max(count, snapshot.info.worker_count)

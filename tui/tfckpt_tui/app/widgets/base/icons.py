@@ -64,6 +64,8 @@ WORKER: Mapping[WorkerState, Icon] = {
 
 def run_icon(account: RunAccount) -> Icon:
     """Returns the icon of what a run does."""
+    if account.has_other_trainer:
+        return RUN[RunState.TRAINING]
     return RUN[account.state] if account.interlude is None else WORKER[account.interlude]
 
 

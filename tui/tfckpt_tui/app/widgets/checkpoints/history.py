@@ -261,7 +261,8 @@ class History(TablePane[Checkpoint | VersionOne | OtherFile, Checkpoint]):
             return f"no checkpoint yet; press {key_of(self, 'save')} to save one now"
         if snapshot.state is RunState.QUEUED:
             return "no checkpoint yet; training begins when the batch job starts"
-        if snapshot.state in HAS_ENDED and not self._read_only:
+        can_launch = snapshot.state in HAS_ENDED and not snapshot.has_other_trainer
+        if can_launch and not self._read_only:
             launch = key_of(self, "launch")
             return f"no checkpoint in this directory; press {launch} to launch training here"
         return "no checkpoint in this directory"

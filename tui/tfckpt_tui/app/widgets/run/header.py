@@ -9,6 +9,7 @@ from tfckpt_trainer.launch.batch.jobs import JobState
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, MAKES_NO_STEPS, WorkerState
 from tfckpt_trainer.rundir.records.exactness import ExactnessLevel
 from tfckpt_trainer.rundir.records.run import SAVES_AT_END
+from tfckpt_tui.app.protocols import key_of
 from tfckpt_tui.app.widgets.base.icons import run_icon
 from tfckpt_tui.app.widgets.base.pane import Pane
 from tfckpt_tui.app.widgets.base.styled_text import (
@@ -77,7 +78,6 @@ class RunHeader(Pane):
         return [identity, StyledLine(spread(progress, disk.spans, width))]
 
     def _identity(self, snapshot: RunSnapshot, width: int) -> StyledLine:
-        sign = run_icon(snapshot)
         name = clean(snapshot.path.rstrip("/").rsplit("/", 1)[-1]) or "/"
         right: list[Span] = []
         if self._read_only:
@@ -91,11 +91,7 @@ class RunHeader(Pane):
         # The end of the job is beside the state already.
         alerts = [a for a in snapshot.alerts if a.kind != RUN_FAILED or not job_explains_state]
         # Nothing is known of what lies elsewhere now; the alert says that it does.
-        state: list[Span] = (
-            [(f"{sign.glyph} ", sign.style), (snapshot.words, sign.style)]
-            if snapshot.present
-            else []
-        )
+        state = self._state(snapshot, left_width) if snapshot.present else []
         groups: list[list[Span]] = [
             state,
             _alerts(alerts, left_width - StyledLine(tuple(state)).width - len(_GAP)),
@@ -115,6 +111,15 @@ class RunHeader(Pane):
                 groups.append(_job(snapshot, job, left_width - _width(groups)))
         groups += [[(_strategy(snapshot), "muted")], [(snapshot.path, "faint")]]
         return StyledLine(spread(flow(groups, left_width, _GAP), right, width))
+
+    def _state(self, snapshot: RunSnapshot, width: int) -> list[Span]:
+        sign = run_icon(snapshot)
+        shows: list[Span] = []
+        if snapshot.has_other_trainer:
+            shows = [("  ", ""), (key_of(self, "worker"), "key"), (" shows it", "label")]
+        # The name of a script may be long.
+        words = shorten(snapshot.words, width - StyledLine(tuple(shows)).width - 2)
+        return [(f"{sign.glyph} ", sign.style), (words, sign.style), *shows]
 
 
 def _alerts(alerts: Sequence[Alert], width: int) -> list[Span]:
@@ -181,7 +186,11 @@ def _strategy(snapshot: RunSnapshot) -> str:
     info = snapshot.info
     if info is None or not info.strategy:
         is_known = snapshot.tracked or not snapshot.present
-        return "" if is_known else "TensorFlow checkpoints, not trained with tfckpt-tui"
+        return (
+            ""
+            if is_known or snapshot.processes
+            else "TensorFlow checkpoints, not trained with tfckpt-tui"
+        )
     name = strategy_words(info.strategy)
     workers = units.processes(info.cluster, info.worker_count)
     replicas = f", {info.replica_count} replicas" if info.replica_count > 1 else ""

@@ -431,6 +431,8 @@ def _named(counts: Mapping[str, int]) -> str:
 
 def _short(log: str) -> Span:
     """Returns the short name of a log for the margin, and its style."""
+    if "/" in log:
+        return "log", "title"
     index = log.rsplit(" ", 1)[-1]
     if not index.isdecimal():
         return "sup", "title"
