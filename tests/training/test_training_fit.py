@@ -258,12 +258,24 @@ def test_the_fit_of_keras_is_steered_by_a_callback(tmp_path, strategy):
     assert "note" in run.event_log()
 
 
-@pytest.mark.weekly  # In one process it does at each change: test_training_finished.py.
-def test_the_fit_of_keras_begins_with_the_epoch_of_its_checkpoint(tmp_path):
-    with Cluster(tmp_path / "run", "kept_fit.py", ["--epochs", "3"], 1, "mirrored") as cluster:
+@pytest.mark.parametrize(
+    "keras",
+    [
+        # In one process it does at each change: test_training_finished.py.
+        *weekly(KERAS_3),
+        KERAS_2,
+    ],
+)
+def test_the_fit_of_keras_begins_with_the_epoch_of_its_checkpoint(tmp_path, keras):
+    def train_until(epochs):
+        words = ["--epochs", epochs]
+        place, environment = tmp_path / "run", environment_of(keras)
+        return Cluster(place, "kept_fit.py", words, 1, "mirrored", environment)
+
+    with train_until("3") as cluster:
         assert cluster.wait() == [0], cluster.output()
     assert SteeredRun(cluster).names() == {"ckpt-30"}
-    with Cluster(tmp_path / "run", "kept_fit.py", ["--epochs", "5"], 1, "mirrored") as cluster:
+    with train_until("5") as cluster:
         assert cluster.wait() == [0], cluster.output()
         assert "epochs 3 4" in cluster.output()
     assert SteeredRun(cluster).names() == {"ckpt-30", "ckpt-50"}

@@ -11,7 +11,7 @@ from training_cluster import SCRIPTS
 
 from tensorflow_processes import run_with_tensorflow
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.matrix]
 
 ADAM = ["beta_1", "beta_2", "learning_rate"]
 OF_BOTH = {

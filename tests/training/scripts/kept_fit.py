@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import time
 
-import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow import keras
 
 from tfckpt_trainer.training import SteeringCallback, TrainingRun, create_strategy
 

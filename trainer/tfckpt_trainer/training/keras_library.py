@@ -6,7 +6,7 @@ can be installed, and Keras 3 always is. Its tools for data and nests work with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,7 @@ __all__ = [
     "array_slicing",
     "as_array",
     "begin_at_epoch",
+    "build_optimizer",
     "build_symbolically",
     "can_convert_arrays",
     "count_step",
@@ -46,14 +47,17 @@ __all__ = [
     "global_seed_generator",
     "has_value",
     "is_compiled",
+    "is_legacy",
     "keras",
     "logs_of",
     "loss_scale_of",
     "make_class_weight_map_fn",
     "map_scheduled_rate",
+    "metrics_of",
     "option_variables",
     "other_keras",
     "rate_of",
+    "save_model_for_serving",
     "scheduled_rate",
     "seed_module",
     "steps_per_call",
@@ -113,7 +117,17 @@ def has_value(variable: Any) -> bool:
 
 def begin_at_epoch(model: keras.Model, epoch: int) -> None:
     """Has `fit`, which has begun, go on with an epoch, counted from 0."""
-    model._initial_epoch = epoch
+    if keras is keras_3:
+        model._initial_epoch = epoch
+        return
+
+    def counters(*_: object, **__: object) -> tuple[int, int]:
+        # The next `fit` begins as its script says.
+        model._training_state = None
+        return epoch, 0
+
+    # Keras 2 asks what `BackupAndRestore` has put here.
+    model._training_state = SimpleNamespace(maybe_load_initial_counters_from_ckpt=counters)
 
 
 def is_compiled(model: Any) -> bool:
@@ -172,6 +186,36 @@ def loss_scale_of(optimizer: Any) -> Any:
     return getattr(optimizer._loss_scale, "current_loss_scale", None)
 
 
+def is_legacy(optimizer: Any) -> bool:
+    """Whether it is a legacy optimizer of Keras 2, which no script can build."""
+    return hasattr(optimizer, "_create_all_weights")
+
+
+def metrics_of(model: keras.Model) -> list[Any]:
+    """Returns the metrics of a model, also those that it has before its first step.
+
+    Raises:
+        AttributeError: The model names its metrics itself, and cannot yet.
+    """
+    # Keras 2 does not name the metric of its loss before a step.
+    loss = getattr(getattr(model, "compiled_loss", None), "_total_loss_mean", None)
+    return [*model.metrics, *filter(None, [loss])]
+
+
+def build_optimizer(optimizer: Any, variables: Sequence[Any]) -> None:
+    """Creates the variables of an optimizer, unless it has them.
+
+    Args:
+        optimizer: The optimizer.
+        variables: What it trains.
+    """
+    if is_legacy(optimizer):
+        optimizer._create_all_weights(variables)
+    elif not getattr(optimizer, "built", False):
+        # That of Keras 2 knows itself whether it is built.
+        optimizer.build(variables)
+
+
 def option_variables(optimizer: Any) -> dict[str, Any]:
     """Returns the variables in which a legacy optimizer of Keras 2 has its options, by name."""
     options = getattr(optimizer, "_hyper", {})
@@ -215,6 +259,12 @@ def _map_property(optimizer: Any, over: Callable[[Any], Any]) -> None:
     # Keras saves an optimizer by the name of its class.
     named = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
     optimizer.__class__ = type(kind.__name__, (kind,), {**named, "learning_rate": mapped})
+
+
+def save_model_for_serving(model: keras.Model, path: str) -> None:
+    """Writes a SavedModel with the function that serves the model."""
+    # Keras 2 prints nothing.
+    model.export(path, **({"verbose": False} if keras is keras_3 else {}))
 
 
 def build_symbolically(model: keras.Model, specification: Any) -> None:

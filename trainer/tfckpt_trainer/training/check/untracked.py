@@ -18,6 +18,7 @@ from tfckpt_trainer.training.keras_library import (
     global_seed_generator,
     has_value,
     keras,
+    metrics_of,
     variables_of,
 )
 from tfckpt_trainer.training.state.adapted import LOOKUPS, counters
@@ -207,7 +208,7 @@ def _live(saved_ids: set[int]) -> _Found:
 def _of_metrics(model: keras.Model) -> set[int]:
     """Returns the variables of metrics that belong to a model: compiling creates some."""
     try:
-        metrics = model.metrics
+        metrics = metrics_of(model)
     except AttributeError:
         # A script's own property, which needs what its `compile` creates.
         return set()

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.training.keras_library import begin_at_epoch, keras
+from tfckpt_trainer.training.keras_library import begin_at_epoch, build_optimizer, keras
 from tfckpt_trainer.training.loop.training_run import TrainingRun
 from tfckpt_trainer.training.workers.worker_group import (
     WITHOUT_PARAMETER_SERVERS,
@@ -60,9 +60,8 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]
         del logs
         if uses_parameter_servers(self.model.distribute_strategy):
             raise UsageError(WITHOUT_PARAMETER_SERVERS)
-        if not self.model.optimizer.built:
-            with self.model.distribute_strategy.scope():
-                self.model.optimizer.build(self.model.trainable_variables)
+        with self.model.distribute_strategy.scope():
+            build_optimizer(self.model.optimizer, self.model.trainable_variables)
         steps, epochs = self.params.get("steps"), self.params["epochs"]
         self._run.open(total_steps=epochs * steps if steps else None)
         if self._run.is_over:

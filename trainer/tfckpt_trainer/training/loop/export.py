@@ -37,7 +37,7 @@ from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_trainer.rundir.storage.files import PrivateDirectory
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import describe_failure, is_disk_full
 from tfckpt_trainer.training.checkpoint.state import SharedState
-from tfckpt_trainer.training.keras_library import keras
+from tfckpt_trainer.training.keras_library import keras, save_model_for_serving
 from tfckpt_trainer.training.state.adapted import compare_adapted
 from tfckpt_trainer.training.state.values_by_path import UNTRACKED
 from tfckpt_trainer.training.steps.inputs import Inputs
@@ -168,13 +168,9 @@ def _shapes(arrays: Arrays) -> str:
     return ", ".join(format_shape(array.shape) for array in arrays)
 
 
-def _save_saved_model(model: keras.Model, path: Path) -> None:
-    model.export(str(path), verbose=False)
-
-
 _WRITERS: Mapping[ExportFormat, Callable[[keras.Model, Path], None]] = {
     ExportFormat.KERAS: lambda model, path: model.save(path),
-    ExportFormat.SAVED_MODEL: _save_saved_model,
+    ExportFormat.SAVED_MODEL: lambda model, path: save_model_for_serving(model, str(path)),
     ExportFormat.WEIGHTS: lambda model, path: model.save_weights(path),
 }
 

@@ -29,7 +29,7 @@ from tfckpt_trainer.training.hyperparameters.sources import (
     VariableSource,
     sources_of,
 )
-from tfckpt_trainer.training.keras_library import keras
+from tfckpt_trainer.training.keras_library import build_optimizer, is_legacy, keras
 from tfckpt_trainer.training.loop.error_save import LoopProgress
 from tfckpt_trainer.training.loop.run_options import RunOptions
 from tfckpt_trainer.training.pipelines.input_state import InputState
@@ -94,6 +94,8 @@ class LiveRunState:
         options: RunOptions,
     ) -> None:
         on_servers = uses_parameter_servers(strategy)
+        if is_legacy(passed.optimizer) and isinstance(passed.model, keras.Model):
+            build_optimizer(passed.optimizer, passed.model.trainable_variables)
         if group.replicas > 1 and not on_servers:
             check_finite_on_all_replicas(passed.optimizer)
         self.passed = passed
