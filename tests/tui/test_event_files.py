@@ -75,6 +75,7 @@ def names(directory: Path) -> set[str]:
         (tensor_value("loss", tensor_pb2.TensorProto(dtype=3, int_val=[-3])), -3.0),
         (tensor_value("loss", tensor_pb2.TensorProto(dtype=9, int64_val=[1 << 40])), 2.0**40),
         (tensor_value("loss", tensor_pb2.TensorProto(dtype=19, half_val=[0x3800])), 0.5),
+        (tensor_value("loss", tensor_pb2.TensorProto(dtype=19, half_val=[0x1_3800])), 0.5),
         (
             tensor_value("loss", tensor_pb2.TensorProto(dtype=2, tensor_content=b"\0" * 7 + b"@")),
             2.0,

@@ -261,11 +261,11 @@ def write(made: RunFactory, points: Iterator[SeriesPoint]) -> None:
 def test_a_long_series_shows_its_end_until_all_is_read(made, monkeypatch) -> None:
     monkeypatch.setattr(event_log, "_BLOCK", 20_000)
     monkeypatch.setattr(snapshot_reader, "NEWEST_BYTES", 20_000)
-    monkeypatch.setattr(snapshot_reader, "READ_SECONDS", 0.0)
     write(made, (point(step, loss=1.0) for step in range(1000)))
     reader = SeriesReader(made.run)
     first = reader.read()
     assert not reader.has_read_all
+    monkeypatch.setattr(snapshot_reader, "READ_SECONDS", 0.0)
     (segment,) = first.segments("loss")
     assert 0 < segment.column(STEP)[0] < segment.column(STEP)[-1] == 999
     write(made, (point(step, loss=1.0) for step in range(1000, 1010)))

@@ -31,8 +31,8 @@ DEBOUNCE_SECONDS = 0.1
 READ_SHARE = 0.05
 """Maximum share of one core that reading takes. Slow reads become less frequent."""
 
-FIRST_READ_SHARE = 0.25
-"""The same until all records of a directory of very many checkpoints are read."""
+FIRST_READ_SHARE = 0.5
+"""The same until all records of very many checkpoints, and all of a long series, are read."""
 
 TIMEOUT_SECONDS = 5.0
 """Seconds that a read may take before the run directory counts as not answering."""

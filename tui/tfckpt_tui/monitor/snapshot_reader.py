@@ -47,6 +47,7 @@ from tfckpt_tui.services.metrics.metric_tail import (
     RECENT_POINTS,
     MetricTail,
     newest_metrics,
+    recorded_bytes,
 )
 from tfckpt_tui.services.runs.account import give_account
 from tfckpt_tui.services.runs.failure import unreadable_alert
@@ -97,6 +98,7 @@ class SeriesReader:
         self._run = run
         self._whole = _Followed(run)
         self._newest: _Followed | None = None
+        self._has_begun = False
 
     @property
     def has_read_all(self) -> bool:
@@ -110,15 +112,23 @@ class SeriesReader:
 
     def read(self) -> Samples:
         """Returns what is recorded; until all is read, the newest part of it."""
+        if not self._has_begun:
+            self._has_begun = True
+            if recorded_bytes(self._run) > NEWEST_BYTES:
+                # The first charts wait for nothing else.
+                return self._read_newest()
         until = time.monotonic() + READ_SECONDS
         while self._whole.read_block():
             if time.monotonic() >= until:
-                self._newest = self._newest or _Followed(self._run, NEWEST_BYTES)
-                while self._newest.read_block():
-                    pass
-                return self._newest.series.samples
+                return self._read_newest()
         self._newest = None
         return self._whole.series.samples
+
+    def _read_newest(self) -> Samples:
+        self._newest = self._newest or _Followed(self._run, NEWEST_BYTES)
+        while self._newest.read_block():
+            pass
+        return self._newest.series.samples
 
 
 class _Followed:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +20,7 @@ from tfckpt_trainer.rundir.event_log import Tail
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 
 if TYPE_CHECKING:
+    from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.compat.proto.tensor_pb2 import TensorProto
 
@@ -33,7 +35,8 @@ BLOCK_BYTES = 1 << 20
 
 _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
-_HEADER_BYTES = _LENGTH.size + _CHECKSUM.size
+_HEADER = struct.Struct("<QI")
+_HEADER_BYTES = _HEADER.size
 _RECORD_BYTES = _HEADER_BYTES + _CHECKSUM.size
 """Bytes of a record without its event."""
 
@@ -47,15 +50,16 @@ class _NumberType(NamedTuple):
     field: str
 
 
+_HALF = 19
 _NUMBER_TYPES = {
     1: _NumberType("<f", "float_val"),
     2: _NumberType("<d", "double_val"),
     3: _NumberType("<i", "int_val"),
     9: _NumberType("<q", "int64_val"),
+    _HALF: _NumberType("<e", "half_val"),
 }
 """By type in `tensorflow/core/framework/types.proto`."""
 
-_HALF = 19
 _SCALARS = "scalars"
 
 
@@ -75,7 +79,7 @@ class EventFileTail(Tail[SeriesPoint]):
         """
         super().__init__(path, SeriesPoint, first=first, most=BLOCK_BYTES)
         self._prefix = prefix
-        self._are_scalars: dict[str, bool] = {}
+        self._names: dict[str, str] = {}
         self._began = 0
         self._next = 0
 
@@ -86,11 +90,11 @@ class EventFileTail(Tail[SeriesPoint]):
 
         if self.beginnings != self._began:
             self._began, self._next = self.beginnings, 0
-        groups: list[_Group] = []
+        points: list[SeriesPoint] = []
         # Behind a record that was too long to read.
         at = min(max(0, self._next - self._offset), len(data))
         while len(data) - at >= _HEADER_BYTES:
-            length = self._length_at(data, at)
+            length = _length_of(data[at : at + _HEADER_BYTES])
             if length is None:
                 at = _next_place(data, at)
                 continue
@@ -103,49 +107,46 @@ class EventFileTail(Tail[SeriesPoint]):
             (checksum,) = _CHECKSUM.unpack_from(data, end - _CHECKSUM.size)
             at = end
             if mask(crc32c(content)) == checksum:
-                try:
-                    event = Event.FromString(content)
-                except DecodeError:
-                    continue
-                self._take(event.wall_time, event.step, event.summary.value, groups)
-        return [group.point for group in groups], at
+                with suppress(DecodeError):
+                    self._take(Event.FromString(content), points)
+        return points, at
 
-    def _length_at(self, data: bytes, at: int) -> int | None:
-        """Returns the length of the event of a record that begins there; None if none does."""
-        (checksum,) = _CHECKSUM.unpack_from(data, at + _LENGTH.size)
-        if mask(crc32c(data[at : at + _LENGTH.size])) != checksum:
-            return None
-        length: int = _LENGTH.unpack_from(data, at)[0]
-        return length
-
-    def _take(
-        self, at: float, step: int, values: Iterable[Summary.Value], groups: list[_Group]
-    ) -> None:
-        for value in values:
-            number = self._number(value)
+    def _take(self, event: Event, points: list[SeriesPoint]) -> None:
+        """Adds the scalars of an event to the points of its block."""
+        # This runs for millions of values: each look at a field of a message takes time.
+        step = event.step
+        for value in event.summary.value:
+            tag = value.tag
+            name = self._names[tag] if tag in self._names else self._learn(value)
+            if not name:
+                continue
+            kind = value.WhichOneof("value")
+            if kind == "tensor":
+                number = _number_of(value.tensor)
+            else:
+                number = value.simple_value if kind == "simple_value" else None
             if number is None:
                 continue
-            name = f"{self._prefix}{value.tag}"
-            if not groups or groups[-1].step != step or name in groups[-1].metrics:
-                groups.append(_Group(at, step, {}))
-            groups[-1].metrics[name] = None if math.isnan(number) else number
+            if not points or points[-1].step != step or name in points[-1].metrics:
+                points.append(SeriesPoint(at=event.wall_time, step=step, branch=0, metrics={}))
+            points[-1].metrics[name] = None if math.isnan(number) else number
 
-    def _number(self, value: Summary.Value) -> float | None:
-        """Returns the number of a value; None if it is no scalar."""
-        kind = value.WhichOneof("value")
-        if kind not in ("simple_value", "tensor"):
-            return None
-        is_scalar = self._are_scalars.get(value.tag)
-        if is_scalar is None:
-            if len(self._are_scalars) >= MOST_NAMES or len(value.tag) > LONGEST_NAME:
-                return None
-            # Only the first value with a name says what it is.
-            plugin = value.metadata.plugin_data.plugin_name
-            is_scalar = plugin in ("", _SCALARS)
-            self._are_scalars[value.tag] = is_scalar
-        if not is_scalar:
-            return None
-        return value.simple_value if kind == "simple_value" else _number_of(value.tensor)
+    def _learn(self, value: Summary.Value) -> str:
+        """Returns the name of a metric by the first value with its tag; empty if it is none."""
+        tag: str = value.tag
+        is_number = value.HasField("simple_value") or value.HasField("tensor")
+        if not is_number or len(self._names) >= MOST_NAMES or len(tag) > LONGEST_NAME:
+            return ""
+        is_scalar = value.metadata.plugin_data.plugin_name in ("", _SCALARS)
+        name = self._names[tag] = f"{self._prefix}{tag}" if is_scalar else ""
+        return name
+
+
+@lru_cache(maxsize=1024)
+def _length_of(header: bytes) -> int | None:
+    """Returns the length of the event of the record that begins so; None if none does."""
+    length, checksum = _HEADER.unpack(header)
+    return length if mask(crc32c(header[: _LENGTH.size])) == checksum else None
 
 
 def _next_place(data: bytes, at: int) -> int:
@@ -154,35 +155,23 @@ def _next_place(data: bytes, at: int) -> int:
     return time_field - _HEADER_BYTES if time_field >= 0 else max(at + 1, len(data) - _HEADER_BYTES)
 
 
-class _Group(NamedTuple):
-    """Values of one step."""
-
-    at: float
-    step: int
-    metrics: dict[str, float | None]
-
-    @property
-    def point(self) -> SeriesPoint:
-        return SeriesPoint(at=self.at, step=self.step, branch=0, metrics=self.metrics)
-
-
 def _number_of(tensor: TensorProto) -> float | None:
     """Returns the number of a tensor; None if it has several, or is not numeric."""
-    if any(dimension.size != 1 for dimension in tensor.tensor_shape.dim):
-        return None
-    content = tensor.tensor_content
-    if tensor.dtype == _HALF:
-        # A few are stored as integers with their bits.
-        bits = content or struct.pack("<H", *(tensor.half_val[:1] or (0,)))
-        return _unpacked("<e", bits)
     number_type = _NUMBER_TYPES.get(tensor.dtype)
     if number_type is None:
         return None
+    content = tensor.tensor_content
     if content:
         return _unpacked(number_type.format, content)
+    if any(dimension.size != 1 for dimension in tensor.tensor_shape.dim):
+        return None
     numbers: Any = getattr(tensor, number_type.field)
     # TensorFlow stores no zeros.
-    return float(numbers[0]) if numbers else 0.0
+    number = numbers[0] if numbers else 0
+    if tensor.dtype == _HALF:
+        # An integer with its bits.
+        return _unpacked(number_type.format, struct.pack("<H", number & 0xFFFF))
+    return float(number)
 
 
 def _unpacked(number_format: str, content: bytes) -> float | None:
