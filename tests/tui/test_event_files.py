@@ -24,6 +24,7 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_tui import open_run
+from tfckpt_tui.charting.view import saves_along
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.reports.run_facts import StatusReport
 from tfckpt_tui.services.metrics.event_files import BLOCK_BYTES
@@ -342,6 +343,45 @@ async def test_the_app_draws_them(tmp_path: Path) -> None:
         await until_shown(pilot, "77.00")
         # Throughput and step time are told by this library only.
         await until_shown(pilot, "1 of 2")
+
+
+@pytest.mark.parametrize(
+    ("name", "saved_at", "step"),
+    [
+        ("model.ckpt-25", 1026.0, 25),
+        ("ckpt-3", 1026.0, 20),
+        ("ckpt-1", 995.0, 0),
+        ("model.ckpt-95", 1098.0, 95),
+        ("ckpt-10", 1098.0, 90),
+        ("best", 1051.0, 50),
+        ("copied-later", 1101.0, None),
+        ("of-an-earlier-run", 989.0, None),
+    ],
+)
+def test_a_checkpoint_is_marked_where_the_curve_was_when_it_was_written(
+    tmp_path: Path, name: str, saved_at: float, step: int | None
+) -> None:
+    write(tmp_path, *(event(10 * n, float_value("loss", n)) for n in range(10)))
+    for path in write_floats(tmp_path / name, [1.0]):
+        os.utime(path, (saved_at, saved_at))
+    seen = SnapshotReader(RunDirectory(tmp_path)).read(2000.0)
+    marks = list(saves_along(seen.checkpoints, seen.samples.segments("loss")))
+    found = [(one.checkpoint, one.at, one.step) for one in marks]
+    assert found == ([] if step is None else [(name, saved_at, step)])
+
+
+async def test_the_app_marks_checkpoints_of_other_programs(tmp_path: Path) -> None:
+    write(tmp_path, *WRITTEN)
+    for path in write_floats(tmp_path / "ckpt-2", [1.0]):
+        os.utime(path, (1030.5, 1030.5))
+    async with opened(open_directory(tmp_path)) as pilot:
+        await until_shown(pilot, "event files up to step 39")
+        await pilot.press("c")
+        await until_shown(pilot, "◆")
+        await pilot.press("n")
+        await until_shown(pilot, "step 30  ◆ ckpt-2 was written.")
+        await pilot.press("t", "n", "enter")
+        await until_shown(pilot, "ckpt-2")
 
 
 def test_an_app_left_open_shows_what_one_opened_now_does(tmp_path: Path) -> None:

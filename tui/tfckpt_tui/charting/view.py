@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, pairwise
 
 import msgspec
 from msgspec.structs import replace
 
+from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
 from tfckpt_tui.charting.axis import EVERYWHERE, Window
 from tfckpt_tui.charting.curves import Across, Curve, XOf, curves_of, x_axis
 from tfckpt_tui.charting.measurements import Measurement
-from tfckpt_tui.charting.series import Sample, Samples, Segment
+from tfckpt_tui.charting.series import AT, STEP, Sample, Samples, Segment
 
 
 def places_of(segments: Iterable[Segment], x_of: XOf) -> list[float]:
@@ -239,6 +241,45 @@ def values_at(curves: Sequence[Curve], x: float) -> list[ValueAt]:
     return sorted(
         found.values(), key=lambda value: (value.style == REFERENCE_STYLE, value.label != "")
     )
+
+
+def saves_along(
+    checkpoints: Iterable[Checkpoint], segments: Iterable[Segment]
+) -> Iterator[EventEntry]:
+    """Yields an event for each checkpoint of a program that records none, placed on a curve.
+
+    The number in a name may count steps, epochs or saves, and a curve steps or epochs. So a
+    checkpoint is where the curve was when it was written, and at its number only if that is there
+    too. It is left out if it was written before or after the curve, as copies are.
+
+    Args:
+        checkpoints: The checkpoints.
+        segments: The values of the curve.
+    """
+    places = sorted(
+        place
+        for segment in segments
+        for place in zip(segment.column(AT), segment.column(STEP), strict=True)
+    )
+    if not places:
+        return
+    # The first and the last value may be as far from a save as any two from each other.
+    wait = max((later[0] - earlier[0] for earlier, later in pairwise(places)), default=0.0)
+    for one in checkpoints:
+        if not places[0][0] - wait <= one.saved_at <= places[-1][0] + wait:
+            continue
+        after = bisect_right(places, (one.saved_at, math.inf))
+        low = places[after - 1][1] if after else -math.inf
+        high = places[after][1] if after < len(places) else math.inf
+        is_there = one.step is not None and low <= one.step <= high
+        step = one.step if is_there else int(low if after else high)
+        yield EventEntry(
+            at=one.saved_at,
+            kind=EventKind.SAVE,
+            message=f"{one.name} was written.",
+            step=step,
+            checkpoint=one.name,
+        )
 
 
 def marked_events(entries: Sequence[EventEntry], view: View) -> list[tuple[float, EventEntry]]:

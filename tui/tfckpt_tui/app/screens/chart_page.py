@@ -20,7 +20,7 @@ from tfckpt_tui.app.widgets.base.list_pane import TextPane
 from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.search_input import SearchInput, search_binding
 from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, flow, shorten
-from tfckpt_tui.app.widgets.charts.chart import Chart
+from tfckpt_tui.app.widgets.charts.chart import Chart, charted_events
 from tfckpt_tui.app.widgets.charts.grid import ChartGrid
 from tfckpt_tui.charting.axis import Window, pan, zoom
 from tfckpt_tui.charting.choices import ChartChoices
@@ -519,7 +519,7 @@ class ChartPage(Page):
 
     def action_visit(self, places: int) -> None:
         """Moves the cursor to the next or the previous mark."""
-        marks = marked_events(self.charted().event_log, self._view)
+        marks = marked_events(charted_events(self.charted(), self.tile), self._view)
         if not marks:
             self.notify("There are no marks in this range.", markup=False)
             return

@@ -37,6 +37,7 @@ from tfckpt_tui.charting.view import (
     curves_in,
     marked_events,
     places_of,
+    saves_along,
     smoothed_curves,
     values_at,
 )
@@ -274,7 +275,8 @@ class Chart(Pane):
             rows = wrap(self.nothing or _no_measurements(snapshot), max(1, width))
             above = [StyledLine()] * max(0, (height - len(rows) + 1) // 2)
             return above + [line((row.center(width), "muted")) for row in rows]
-        key = (curves, self._distributions, snapshot.event_log, self._view, width, height)
+        noted = (snapshot.event_log, snapshot.checkpoints)
+        key = (curves, self._distributions, noted, self._view, width, height)
         if key != self._plot_key:
             self._plot_key, self._plot = key, self._draw(snapshot, curves, width, height)
         return self._plot.lines(self._cursor, self._selection)
@@ -317,7 +319,7 @@ class Chart(Pane):
         self, snapshot: RunSnapshot, curves: Sequence[Curve], width: int, height: int
     ) -> Plot:
         view = self._view
-        marks = _marks(snapshot.event_log, width, view)
+        marks = _marks(charted_events(snapshot, self._measurements), width, view)
         labels = clock_labels if view.across is Across.TIME else step_labels
         if self._distributions:
             return heat_map(self._distributions, marks, width, height, view, labels)
@@ -353,6 +355,22 @@ class Chart(Pane):
             curves = curves_in(view, series, self._measurements, _style_of, self._reference)
             self._curves_key, self._shown_curves = key, smoothed_curves(curves)
         return self._shown_curves
+
+
+def charted_events(
+    snapshot: RunSnapshot, measurements: Sequence[Measurement]
+) -> Sequence[EventEntry]:
+    """Returns the events of a run, of which charts mark some.
+
+    Args:
+        snapshot: The run. If this library does not train it, its checkpoints are its saves.
+        measurements: What the chart draws.
+    """
+    entries = snapshot.event_log
+    if snapshot.tracked or any(entry.kind is EventKind.SAVE for entry in entries):
+        return entries
+    segments = [one for each in measurements for one in snapshot.samples.segments(each.key)]
+    return (*entries, *saves_along(snapshot.checkpoints, segments))
 
 
 def _style_of(branch: int, past: bool) -> str:

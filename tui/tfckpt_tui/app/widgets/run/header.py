@@ -198,10 +198,11 @@ def _strategy(snapshot: RunSnapshot) -> str:
 
 
 def _progress(snapshot: RunSnapshot, width: int) -> tuple[Span, ...]:
+    if snapshot.measured is not None:
+        # They go on while the newest checkpoint is old, and its number may count saves.
+        return _measured(snapshot.measured, snapshot.at, width)
     step, total = snapshot.step, snapshot.total_steps
     if step is None:
-        if snapshot.measured is not None:
-            return _measured(snapshot.measured, snapshot.at, width)
         return (("no step yet", "muted"),) if snapshot.present else ()
     if not total:
         lost = (f"  {snapshot.loss_in_words}", "warn") if snapshot.lost_steps else ("", "")
