@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from app_driving import opened, resize, shown, until_shown
+from app_driving import opened, resize, shown, top, until_shown
 from hypothesis import given
 from hypothesis import strategies as st
 from json_reference import check
@@ -24,6 +24,8 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_tui import open_run
+from tfckpt_tui.app.runs_app import RunsApp
+from tfckpt_tui.app.widgets.run.run_list import BARS
 from tfckpt_tui.charting.view import saves_along
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.reports.run_facts import StatusReport
@@ -37,6 +39,7 @@ from tfckpt_tui.services.metrics.metric_tail import (
 )
 from tfckpt_tui.services.runs.open_run import open_run as open_directory
 from tfckpt_tui.services.runs.report import status_report
+from tfckpt_tui.settings.config import Config
 
 NAME = "events.out.tfevents.1.host"
 VERSION = record(event_pb2.Event(wall_time=1.0, file_version="brain.Event:2").SerializeToString())
@@ -311,6 +314,39 @@ def test_commands_show_them(tool: Tool, tmp_path: Path) -> None:
     report = tool("report", tmp_path / "run").data
     assert "19.50 at step 39" in report
     assert "one value a second" not in report
+
+
+def test_directories_of_event_files_alone_are_runs(tool: Tool, tmp_path: Path) -> None:
+    for place in ("alone", "keras/train", "keras/validation", "search/1", "search/2", "saved/logs"):
+        write(tmp_path / place, *WRITTEN)
+    write_floats(tmp_path / "saved" / "ckpt-3", [1.0])
+    RunFactory(tmp_path / "ours").create()
+    write(tmp_path / "ours" / "logs", *WRITTEN)
+    listed = json.loads(tool("runs", tmp_path, "--json").data)["runs"]
+    assert {Path(one["directory"]).relative_to(tmp_path).as_posix() for one in listed} == {
+        *("alone", "keras", "search/1", "search/2", "saved", "ours")
+    }
+    assert len(listed) == 6
+    by_place = {Path(one["directory"]).name: one for one in listed}
+    assert (by_place["keras"]["step"], by_place["keras"]["active_at"]) == (39, 1039.0)
+    # Not the number in the name of its checkpoint.
+    assert by_place["saved"]["step"] == 39
+    inside = json.loads(tool("runs", tmp_path / "keras" / "train", "--json").data)["runs"]
+    assert [one["directory"] for one in inside] == [str(tmp_path / "keras" / "train")]
+
+
+async def test_the_list_of_runs_shows_their_curve(tmp_path: Path) -> None:
+    write(tmp_path / "alone", *WRITTEN)
+    app = RunsApp(tmp_path, Config())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "1 run")
+        (row,) = (row for row in top(app).splitlines() if "alone" in row)
+        assert " 39 " in row
+        assert BARS[0] in row
+        assert BARS[-1] in row
+        await pilot.press("enter")
+        await pilot.pause()
+    assert app.return_value == RunDirectory(tmp_path / "alone")
 
 
 def test_another_place_is_named(tool: Tool, tmp_path: Path) -> None:

@@ -73,6 +73,12 @@ def _state_and_cause(run: Any) -> str:
     return f"{state}: job {run.job_in_short}" if run.job_in_short else state
 
 
+def _step(run: Any) -> int | None:
+    """Returns the step of event files: names of checkpoints of other programs may count saves."""
+    step: int | None = run.measured.step if run.measured is not None else run.step
+    return step
+
+
 def _share(run: Any) -> float | None:
     """Returns which part of the steps is done, 0 to 1."""
     if run.step is None or not run.total_steps:
@@ -129,12 +135,17 @@ COLUMNS: tuple[RunColumn, ...] = (
     ),
     RunColumn(
         key="step",
-        value=lambda run: run.step,
+        value=_step,
         words="{:,}".format,
         cell=ListCell("step", 9, rank=3),
         descending=True,
         command="STEP",
-        json=JsonField("step", int | None, "As `run.step` of `status`."),
+        json=JsonField(
+            "step",
+            int | None,
+            "That of its event files, if this library did not train it. Else as `run.step` of "
+            "`status`.",
+        ),
     ),
     RunColumn(
         key="branch",

@@ -201,7 +201,7 @@ def find_event_files(run: RunDirectory) -> list[Path]:
 
 
 def is_event_file(name: str) -> bool:
-    """Whether a file of this name is an event file."""
+    """Whether a file with this name is an event file, as TensorBoard finds them."""
     return _EVENTS in name
 
 

@@ -13,8 +13,12 @@ from tfckpt_trainer.catalog.directory.saved_model import is_in_saved_model
 from tfckpt_trainer.machine.permissions import CONTROL
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.words.counts import count
+from tfckpt_tui.services.metrics.metric_tail import is_event_file
 
 _DEPTH = 3
+
+_PARTS = frozenset({"train", "validation", "eval"})
+"""Directories into which Keras and Estimator write the event files of one run."""
 
 
 @dataclass
@@ -99,7 +103,8 @@ def runs_below(
 
     These have files of this library, TensorFlow's state file, a checkpoint, or a `.keras` or
     `.weights.h5` file. Directories inside a run of this library, those whose names begin with a
-    dot and the variables of a SavedModel are skipped.
+    dot and the variables of a SavedModel are skipped. Other directories with event files are runs
+    too, unless they are below a run, whose metrics they have.
 
     Args:
         directory: Where to search.
@@ -109,8 +114,9 @@ def runs_below(
     """
     progress = progress or SearchProgress()
     paths = {os.fspath(path): path for path in before}
-    waiting = [(os.fspath(directory), 0)]
-    for place, depth in waiting:
+    whole: set[Path] = set()
+    waiting = [(os.fspath(directory), 0, False)]
+    for place, depth, is_below_run in waiting:
         progress.visited += 1
         if os.path.isdir(os.path.join(place, CONTROL)):
             progress.found.append(paths.get(place) or Path(place))
@@ -125,8 +131,16 @@ def runs_below(
         has_some = has_state_file or has_checkpoint(files) or has_keras_file(files)
         if has_some and not is_in_saved_model(root):
             progress.found.append(root)
+            is_below_run = True
+        elif not is_below_run and any(map(is_event_file, files)):
+            measured = root.parent if root.name in _PARTS and depth else root
+            if measured not in whole:
+                whole.add(measured)
+                progress.found.append(measured)
         if depth < _DEPTH:
-            waiting += [(os.path.join(place, name), depth + 1) for name in sorted(inside)]
+            waiting += [
+                (os.path.join(place, name), depth + 1, is_below_run) for name in sorted(inside)
+            ]
         else:
             progress.deeper += len(inside)
     return progress.found
