@@ -168,9 +168,11 @@ class Monitor:
             on_snapshot(snapshot)
             spent = time.monotonic() - began
             # Reading a large directory or a slow file system takes time: read less often.
-            poll = QUIET_POLL_SECONDS if self._can_be_quiet(snapshot) else self._poll
-            share = READ_SHARE if self._reader.has_read_all else FIRST_READ_SHARE
-            self._pause = max(poll, spent / share)
+            if self._reader.has_read_all:
+                poll = QUIET_POLL_SECONDS if self._can_be_quiet(snapshot) else self._poll
+                self._pause = max(poll, spent * (1 / READ_SHARE - 1))
+            else:
+                self._pause = max(DEBOUNCE_SECONDS, spent * (1 / FIRST_READ_SHARE - 1))
             if self._wake.wait(self._pause) and not self._stopped.is_set():
                 self._wake.clear()
                 # During a burst of events, reading takes at most half of a core.
