@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from training_cluster import SCRIPTS
 
 from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.charting.curves import curves_of, kept_until
+from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.services.metrics.metric_tail import read_metrics
 
 pytestmark = pytest.mark.tensorflow
@@ -32,3 +35,23 @@ def test_all_curves_equal_those_of_tensorboard(tmp_path: Path) -> None:
     for name, points in expected.items():
         differences = [a[1] - b[1] for a, b in zip(points, found[name], strict=True)]
         assert all(0 <= seconds < 60 for seconds in differences)
+
+
+def test_the_present_of_a_curve_is_what_tensorboard_keeps_after_restarts(tmp_path: Path) -> None:
+    done = run_with_tensorflow(SCRIPTS / "event_files_of_restarts.py", tmp_path)
+    assert done.returncode == 0, done.stderr
+    expected = json.loads(done.stdout.splitlines()[-1])
+    # It purges what a program of TensorFlow 1 says, which is the same here.
+    assert expected.pop("accumulated") == expected["first/loss"]
+    snapshot = SnapshotReader(RunDirectory(tmp_path)).read(time.time())
+    assert snapshot.samples.channels.keys() == expected.keys()
+    for name, points in expected.items():
+        curves = curves_of(
+            snapshot.samples.segments(name),
+            kept_until(snapshot.lineage, snapshot.branch),
+            lambda branch, past: "",
+        )
+        assert [[list(place) for place in one.points] for one in curves if not one.is_past] == [
+            points
+        ]
+        assert any(one.is_past for one in curves)

@@ -82,8 +82,14 @@ def test_the_past_is_drawn_under_the_present_and_begins_where_it_was_left():
 
 
 def test_no_line_goes_back_where_a_worker_repeats_steps():
-    series = run_of(*(point(step, 1.0) for step in (0, 10, 20, 10, 20, 30)), b0=math.inf)
-    assert [[x for x, _ in c.points] for c in drawn(View(), series)] == [[0, 10, 20], [10, 20, 30]]
+    steps = (0, 10, 20, 30, 20, 30, 40, 10, 20)
+    series = run_of(*(point(step, 1.0) for step in steps), b0=math.inf)
+    assert [([x for x, _ in c.points], c.is_past, c.label) for c in drawn(View(), series)] == [
+        ([0, 10, 20, 30], True, ""),
+        ([20, 30, 40], True, ""),
+        ([0, 10, 20], False, ""),
+    ]
+    assert [[x for x, _ in c.points] for c in drawn(View(), series.present())] == [[0, 10, 20]]
 
 
 def test_no_line_goes_back_where_the_clock_does():

@@ -278,6 +278,14 @@ def test_the_highest_step_is_told_where_some_metrics_count_epochs(tmp_path: Path
         assert measured.at == 2000.0 + epoch
 
 
+def test_after_a_restart_the_step_is_that_of_the_new_attempt(tmp_path: Path) -> None:
+    write(tmp_path, *WRITTEN)
+    write(tmp_path, event(20, float_value("loss", 5), at=3000.0), name="events.out.tfevents.2.host")
+    measured = newest_metrics(RecentMetrics(RunDirectory(tmp_path)).read())
+    assert measured is not None
+    assert (measured.step, measured.at, measured.step_seconds) == (20, 3020.0, None)
+
+
 def test_recent_metrics_are_kept_until_there_are_more(tmp_path: Path) -> None:
     path = write(tmp_path, *WRITTEN)
     recent = RecentMetrics(RunDirectory(tmp_path))

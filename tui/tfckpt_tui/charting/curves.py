@@ -25,6 +25,7 @@ from tfckpt_tui.charting.series import (
     Samples,
     Segment,
     extremes,
+    steps_before_restarts,
 )
 from tfckpt_tui.formats.units import finite
 
@@ -135,6 +136,8 @@ def curves_of(
 ) -> list[Curve]:
     """Returns the curves of a measurement; those of the present model come last.
 
+    What a restart trained again is of the past.
+
     Args:
         segments: Its values.
         kept: The result of `kept_until`.
@@ -145,32 +148,48 @@ def curves_of(
     """
     past: list[Curve] = []
     present: list[Curve] = []
-    for segment in segments:
-        branch = segment.branch
-        for steps, places, averages in _rising(segment, x_of or x_axis(Across.STEPS), smoothing):
-            split = bisect_right(steps, kept.get(branch, -math.inf))
+    # Of each branch, what its next segment may go on from.
+    begun: dict[int, _Drawn] = {}
+
+    def present_curve(branch: int, drawn: _Drawn) -> Curve:
+        style, dim = style_of(branch, False), style_of(branch, True)
+        dim = "" if dim == style else dim
+        return Curve(drawn[0], style, name, branch, dim=dim, smoothed=drawn[1])
+
+    for segment, last in zip(segments, steps_before_restarts(segments), strict=True):
+        branch, left_at = segment.branch, kept.get(segment.branch, -math.inf)
+        rising = _rising(segment, x_of or x_axis(Across.STEPS), smoothing)
+        for part, (steps, places, averages) in enumerate(rising):
+            split = bisect_right(steps, min(last, left_at))
             if split:
-                style, dim = style_of(branch, False), style_of(branch, True)
-                dim = "" if dim == style else dim
-                parts = places[:split], averages[:split]
-                present.append(Curve(parts[0], style, name, branch, dim=dim, smoothed=parts[1]))
+                before, averages_before = begun.pop(branch, ((), ()))
+                # Without a place between them, or after a clock was set back, it is another curve.
+                if before and (part or before[-1][0] > places[0][0]):
+                    present.append(present_curve(branch, (before, averages_before)))
+                    before, averages_before = (), ()
+                begun[branch] = before + places[:split], averages_before + averages[:split]
             if split < len(steps):
                 # The past begins where the present model left it.
                 begin = max(0, split - 1)
-                label = f"{name}, branch {branch}" if name else f"branch {branch}"
+                past_name = name
+                if left_at < last:
+                    past_name = f"{name}, branch {branch}" if name else f"branch {branch}"
                 style = style_of(branch, True)
                 past.append(
                     Curve(
                         places[begin:],
                         style,
-                        label,
+                        past_name,
                         branch,
                         is_past=True,
                         smoothed=averages[begin:],
                     )
                 )
-    return [*past, *present]
+    return [*past, *present, *(present_curve(*one) for one in begun.items())]
 
+
+_Drawn = tuple[tuple[Place, ...], tuple[Place, ...]]
+"""The places of a curve, and those of its moving averages, if it is smoothed."""
 
 _Rising = tuple[Sequence[float], tuple[Place, ...], tuple[Place, ...]]
 

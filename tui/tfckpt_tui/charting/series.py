@@ -212,14 +212,36 @@ class Samples:
         return channel.segments if channel is not None else ()
 
     def until(self, last_steps: Mapping[int, float]) -> Samples:
-        """Returns the part up to a step of each branch; what has no values there is left out."""
+        """Returns the part up to a step of each branch; what has no values there is left out.
+
+        So is what a restart trained again.
+        """
         channels: dict[Key, Channel] = {}
         for key, channel in self.channels.items():
-            cut = [one.until(last_steps.get(one.branch, -math.inf)) for one in channel.segments]
+            lasts = steps_before_restarts(channel.segments)
+            cut = [
+                one.until(min(last, last_steps.get(one.branch, -math.inf)))
+                for one, last in zip(channel.segments, lasts, strict=True)
+            ]
             segments = tuple(segment for segment in cut if segment.sizes)
             if segments:
                 channels[key] = Channel(segments, channel.recorded)
         return Samples(channels, self.newest, self.points, self.left_out)
+
+
+def steps_before_restarts(segments: Sequence[Segment]) -> list[float]:
+    """Returns, for each segment, the last step that no later one of its branch records again.
+
+    Args:
+        segments: Those of a measurement, in the order in which they were recorded.
+    """
+    lasts: list[float] = []
+    firsts: dict[int, float] = {}
+    for segment in reversed(segments):
+        first = firsts.get(segment.branch, math.inf)
+        lasts.append(first - 1)
+        firsts[segment.branch] = min(first, segment.first[STEP])
+    return lasts[::-1]
 
 
 class Series:

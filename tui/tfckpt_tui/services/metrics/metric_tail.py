@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path, PurePath
 
 from tfckpt_trainer.rundir.event_log import RECENT_BYTES, SERIES_BYTES, SeriesTail
@@ -173,17 +174,22 @@ def recorded_bytes(run: RunDirectory) -> int:
 
 def newest_metrics(points: Sequence[SeriesPoint]) -> EventFileFacts | None:
     """Returns the newest of some points with its rate; None without points."""
-    if not points:
+    ordered = sorted((point for point in points if point.metrics), key=lambda point: point.at)
+    if not ordered:
         return None
-    # A program may count epochs beside steps, each for some metrics.
-    last = max(points, key=lambda point: (point.step, point.at))
-    name = next(iter(last.metrics), "")
-    first = next((point for point in points if name in point.metrics), last)
+    # A program may count epochs beside steps, each for some metrics. A restart goes back in all.
+    newest_of = {name: point for point in ordered for name in point.metrics}
+    last = max(newest_of.values(), key=lambda point: (point.step, point.at))
+    name = next(iter(last.metrics))
+    own = [point for point in ordered if name in point.metrics]
+    restarts = [later for earlier, later in pairwise(own) if later.step < earlier.step]
+    first = (restarts or own[:1])[-1]
     steps, seconds = last.step - first.step, last.at - first.at
     is_known = steps > 0 and seconds > 0
-    newest = max(point.at for point in points)
     return EventFileFacts(
-        step=last.step, at=newest, step_seconds=seconds / steps if is_known else None
+        step=last.step,
+        at=ordered[-1].at,
+        step_seconds=seconds / steps if is_known else None,
     )
 
 
