@@ -70,7 +70,7 @@ from tfckpt_tui.services.runs.reading import (
 READ_SECONDS = 0.2
 """Seconds that a read takes at most, but for one block."""
 
-NEWEST_BYTES = 1 << 20
+NEWEST_BYTES = 1 << 18
 """Bytes of the end of a long series that are shown until all of it is read."""
 
 OUTCOMES_KEPT = 20
