@@ -199,7 +199,7 @@ def _strategy(snapshot: RunSnapshot) -> str:
 
 def _progress(snapshot: RunSnapshot, width: int) -> tuple[Span, ...]:
     if snapshot.measured is not None:
-        # They go on while the newest checkpoint is old, and its number may count saves.
+        # They are newer than the newest checkpoint, whose number may count saves.
         return _measured(snapshot.measured, snapshot.at, width)
     step, total = snapshot.step, snapshot.total_steps
     if step is None:
