@@ -52,6 +52,6 @@ pictures:
     {{ python }} docs/tools/make_recording.py
     {{ python }} docs/tools/make_session.py
 
-# Run all benchmarks, and publish their figures: about 35 minutes on a quiet machine; or only some: `just bench verify`.
+# Run all benchmarks, and publish their figures: about 45 minutes on a quiet machine; or only some: `just bench verify`.
 bench *arguments="--publish":
     {{ python }} tests/benchmarks/run_all.py {{ arguments }}

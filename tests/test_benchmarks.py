@@ -42,6 +42,7 @@ SMALL = {
     "commands": "--rounds 1 --checkpoints 3",
     "chart_keys": "--metrics 3 --points 5000",
     "check": "--variables 50",
+    "event_curves": "--megabytes 2 --rounds 1",
     "first_frame": "--checkpoints 10 --rounds 1",
     "fleet": "--seconds 2 --live 2 --runs 4",
     "follow": "--rounds 1",

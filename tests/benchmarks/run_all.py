@@ -61,6 +61,7 @@ BENCHMARKS = (
     Benchmark("large_list"),
     Benchmark("commands", (), 0.5),
     Benchmark("chart_keys"),
+    Benchmark("event_curves", ("--rounds", "3"), 7),
     Benchmark("page_keys", (), 1.5),
     Benchmark("fleet", ("--seconds", "20"), 3),
     Benchmark("terminal_load", ("--seconds", "15", "--presses", "60", "--hour", "0"), 2),

@@ -90,6 +90,9 @@ AIMS = (
         for at in (0.5, 5, 50)
     ),
     Aim("background_save", "stall with the slower steps", 200, at_most=0.03),
+    Aim("event_curves", "first curves, clock", 300, at_most=1000),
+    Aim("event_curves", "all read: processor time", 300, at_most=1),
+    Aim("event_curves", "resident memory of the app with all curves", 300, at_most=120),
     Aim("page_keys", "95 % of keys on all pages to their frames, clock", at_most=33),
     Aim("page_keys", "the slowest key, clock", at_most=50),
     Aim("terminal_load", "to the terminal, 4 live workers", at_most=1.5),
