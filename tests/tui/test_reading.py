@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -69,6 +70,8 @@ def test_the_page_runs_as_it_stands(tmp_path, monkeypatch, capsys):
     made.run.record("ckpt-500").unlink()
     write_model(made.run.root / "ckpt-500")
     monkeypatch.chdir(tmp_path)
+    pandas = SimpleNamespace(DataFrame=dict, concat=lambda frames, names: (frames, names))
+    monkeypatch.setitem(sys.modules, "pandas", pandas)
     names: dict[str, object] = {}
     for block in python_blocks(PAGE):
         exec(block, names)
@@ -78,6 +81,7 @@ def test_the_page_runs_as_it_stands(tmp_path, monkeypatch, capsys):
     assert "ckpt-300 300 verified" in shown
     assert names["result"].ok
     assert list(names["model"].children) == ["dense"]
+    assert names["everything"][0]["loss"].keys() == names["frame"].keys()
 
 
 VALUES = {
@@ -250,6 +254,22 @@ def test_a_run_is_what_status_says(tmp_path):
     with pytest.raises(UsageError, match="77"):
         run.open(77)
     assert repr(run) == f"<RunReader {str(made.run.root)!r}: training at step 438, 6 checkpoints>"
+
+
+def test_a_metric_is_a_frame_of_pandas_where_it_is_installed(tmp_path, monkeypatch):
+    loss = open_run(two_branches(tmp_path / "run").run.root).metrics["loss"]
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=dict))
+    frame = loss.to_pandas()
+    assert list(frame) == ["at", "step", "branch", "value"]
+    assert [column[-1] for column in frame.values()] == [
+        loss.times[-1],
+        loss.steps[-1],
+        loss.branches[-1],
+        loss.values[-1],
+    ]
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(UsageError, match="`pip install pandas`"):
+        loss.to_pandas()
 
 
 def test_any_directory_of_checkpoints_is_a_run(tmp_path):

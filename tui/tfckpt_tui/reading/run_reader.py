@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.lineage import lineage_at, lineage_of
+from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.event_log import TAIL_BYTES
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.records.event import SeriesPoint
@@ -48,6 +49,25 @@ class MetricCurve:
     branches: NDArray[np.int64]
     values: NDArray[np.float64]
     times: NDArray[np.float64]
+
+    def to_pandas(self) -> Any:
+        """Returns the values as a `pandas.DataFrame`, one row for each.
+
+        Its columns are those of `tfckpt-tui metrics`: `at`, `step`, `branch` and `value`.
+
+        Raises:
+            UsageError: pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise UsageError(
+                "A DataFrame needs pandas, which is not installed. Install it with "
+                "`pip install pandas`."
+            ) from error
+        return pd.DataFrame(
+            {"at": self.times, "step": self.steps, "branch": self.branches, "value": self.values}
+        )
 
 
 def open_run(path: str | os.PathLike[str]) -> RunReader:
