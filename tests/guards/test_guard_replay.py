@@ -142,4 +142,4 @@ def test_a_pause_is_no_time_without_a_checkpoint() -> None:
 )
 def test_what_was_not_recorded_cannot_be_replayed(rule: str, why: str) -> None:
     assert why in History().train(1, flat(3)).replay(rule).why_not
-    assert "No metrics are recorded" in History().replay(rule).why_not
+    assert "No metrics of tfckpt_trainer" in History().replay(rule).why_not

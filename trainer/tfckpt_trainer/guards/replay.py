@@ -205,7 +205,7 @@ def _why_not(guard: Guard, series: Sequence[SeriesPoint], events: Sequence[Event
     """Returns why a condition cannot be replayed, as a sentence; empty if it can."""
     condition = guard.condition
     if not series:
-        return "No metrics are recorded in this run yet."
+        return "No metrics of tfckpt_trainer are recorded in this run yet."
     if isinstance(condition, DiskFull):
         return "Free disk space is not recorded, so disk_full cannot be replayed."
     if isinstance(condition, SlowSteps) and all(point.step_seconds is None for point in series):

@@ -221,9 +221,10 @@ def suggested_guards(metrics: Collection[str]) -> tuple[str, ...]:
     Args:
         metrics: The metrics that the run reports; the main one is watched for spikes.
     """
+    spikes = [Guard(Spike(main_of(metrics)), [GoBack(), SkipBatches(10)])] if metrics else []
     guards = (
         Guard(NotFinite("*"), [GoBack(), SkipBatches(1)]),
-        Guard(Spike(main_of(metrics)), [GoBack(), SkipBatches(10)]),
+        *spikes,
         Guard.parse("no_checkpoint 1h: notify"),
     )
     return tuple(map(str, guards))
