@@ -224,7 +224,7 @@ STOPS = (
     Stop("set", ("H", "enter", *"0.01"), "on 2 workers at", "SetDialog"),
     Stop("profile", ("P",), "MatMul", "ProfileScreen"),
     Stop("trace", ("P", "n", *"15"), "the next 15 steps on w", "TraceDialog"),
-    Stop("own actions", ("A",), "actions.evaluate", "ActionRunsScreen"),
+    Stop("own actions", ("A",), "actions.stats", "ActionRunsScreen"),
     Stop("guards", ("G",), "It would have fired", "GuardsScreen"),
     Stop("add a guard", ("G", "a", *"above loss 4: stop"), "It would", "AddGuardDialog"),
     Stop("remove a guard", ("G", "down", "x"), "Training drops it", "RemoveGuardDialog"),

@@ -140,6 +140,8 @@ ALLOWED = (
     "This run was not launched by tfckpt-tui",
     " was not launched by tfckpt-tui",
     "only `tfckpt-tui launch` keeps logs.",
+    "In {file}: from the next start on, each alert is sent",
+    "[actions.stats]",
     "`tfckpt-tui convert`",
     ". Upgrade with `pip install --upgrade ",
     "Number of tensors with values that are not finite; null before `verify --finite`",

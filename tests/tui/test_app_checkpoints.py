@@ -18,6 +18,7 @@ from tfckpt_trainer.catalog.directory.trash import RETENTION
 from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.catalog.scan.foreign_writers import foreign_writers
 from tfckpt_tui.app.app import TfckptApp
+from tfckpt_tui.app.dashboard import DashboardScreen
 from tfckpt_tui.app.dialogs.prune_questions import BesideTrainerDialog
 from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
 from tfckpt_tui.app.screens.compare import CompareScreen
@@ -268,9 +269,9 @@ async def test_diagnostics_appear_and_disappear(made: RunFactory) -> None:
         await pilot.press("o")
         await until_shown(pilot, "The state file names x as the newest")
         state.write_bytes(sound)
-        await until_shown(pilot, "All alerts and diagnostics are resolved")
-        await pilot.press("escape", "o")
-        await until_shown(pilot, "There are no alerts and no diagnostics")
+        await until_shown(pilot, "There are no alerts and no diagnostics.")
+        await pilot.press("escape")
+        await until_screen(pilot, DashboardScreen)
         assert "diagnostic" not in top(app).splitlines()[2]
 
 

@@ -69,7 +69,8 @@ async def test_a_run_without_guards_is_offered_some_by_a_key(live: RunFactory) -
 
 async def test_a_run_that_may_not_be_changed_takes_no_offer(live: RunFactory) -> None:
     async with on_page(live, read_only=True) as pilot:
-        await until_shown(pilot, "3  no_checkpoint 1h: notify")
+        await until_shown(pilot, "no_checkpoint 1h: notify")
+        assert "3  no_checkpoint" not in top(pilot.app)
         assert "add one of these" not in top(pilot.app)
         await pilot.press("1")
         assert isinstance(pilot.app.screen, GuardsScreen)

@@ -38,6 +38,7 @@ from tfckpt_tui.app.actions.table import ACTIONS
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.dashboard import DashboardScreen
 from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
+from tfckpt_tui.app.screens.diagnostics import DiagnosticsScreen
 from tfckpt_tui.app.widgets.checkpoints.history import History
 from tfckpt_tui.services.control.prune import prune
 from tfckpt_tui.services.control.request import FrontEnd
@@ -349,7 +350,9 @@ async def test_a_prune_that_cannot_be_brought_back_is_no_empty_trash(ended: RunF
         await pilot.press("u")
         await until_shown(pilot, "Nothing can be brought back.")
         await pilot.press("T")
-        await until_shown(pilot, "nothing in it can be brought back; the diagnostics say why")
+        await until_shown(pilot, "Nothing in it can be brought back. Press o to read why.")
+        await pilot.press("o")
+        await until_screen(pilot, DiagnosticsScreen)
 
 
 async def test_rules_that_make_no_sense_prune_nothing(ended: RunFactory) -> None:
@@ -609,7 +612,7 @@ async def test_events_are_filtered_and_shown_in_full(ended: RunFactory) -> None:
 async def test_the_trash_is_looked_into_brought_back_and_emptied(ended: RunFactory) -> None:
     async with opened(ended.run) as pilot:
         await pilot.press("T")
-        await until_shown(pilot, "the trash is empty")
+        await until_shown(pilot, "The trash is empty.")
         await pilot.press("escape", "p")
         await until_shown(pilot, "keep last")
         await pilot.press("3", "enter")
@@ -622,7 +625,7 @@ async def test_the_trash_is_looked_into_brought_back_and_emptied(ended: RunFacto
         await until(
             pilot, lambda: len(list(ended.run.root.glob("*.index"))) == 6, "all are back again"
         )
-        await until_shown(pilot, "the trash is empty")
+        await until_shown(pilot, "The trash is empty.")
         await pilot.press("escape", "p")
         await until_shown(pilot, "keep last")
         await pilot.press("3", "enter")
@@ -644,7 +647,7 @@ async def test_a_worker_is_looked_at_and_the_arrows_turn_to_the_next(live: RunFa
         live.live_worker(1, step_seconds=0.5)
         await until_shown(pilot, "424% of the fastest worker's")
         await pilot.press("l")
-        await until_shown(pilot, "next log")
+        await until_shown(pilot, "There are no logs")
         await pilot.press("escape", "escape")
         await until(pilot, lambda: len(pilot.app.screen_stack) == 1, "the dashboard")
 

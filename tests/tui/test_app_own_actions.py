@@ -147,7 +147,7 @@ async def test_without_a_checkpoint_it_says_why_not(tmp_path: Path) -> None:
 async def test_without_actions_the_page_says_how_to_have_some(live: RunFactory) -> None:
     async with opened(live.run) as pilot:
         await open_page(pilot)
-        await until_shown(pilot, 'command = "python eval.py {path}"')
+        await until_shown(pilot, 'command = "tfckpt-tui inspect {run} {name} --stats"')
 
 
 async def test_numbers_are_a_column_that_sorts(live: RunFactory) -> None:

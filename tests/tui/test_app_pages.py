@@ -136,7 +136,7 @@ async def test_a_directory_without_logs_says_who_keeps_them(tmp_path: Path) -> N
     async with opened(made.run, size=(120, 40)) as pilot:
         await until_shown(pilot, "ckpt-10")
         await pilot.press("l")
-        await until_shown(pilot, "no logs: only `tfckpt-tui launch` keeps logs.")
+        await until_shown(pilot, "There are no logs: only `tfckpt-tui launch` keeps logs.")
         assert "following" not in shown(pilot.app)
 
 

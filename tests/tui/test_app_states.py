@@ -80,7 +80,7 @@ async def test_a_worker_whose_process_is_gone_waits_for_nothing(ended: RunFactor
 
 async def test_an_empty_directory_offers_to_launch(tmp_path: Path) -> None:
     async with opened(RunDirectory(tmp_path)) as pilot:
-        await until_shown(pilot, "press L to launch training here")
+        await until_shown(pilot, "Press L to launch training here.")
         await pilot.press("L")
         await until_shown(pilot, "python train.py --steps 5000")
         assert "✗" not in top(pilot.app)
@@ -91,8 +91,8 @@ async def test_an_empty_directory_offers_to_launch(tmp_path: Path) -> None:
         await pilot.press("escape", "L", "enter")
         await until_shown(pilot, "✗ Type the command of each worker")
     async with opened(RunDirectory(tmp_path), read_only=True) as pilot:
-        await until_shown(pilot, "no checkpoint in this directory")
-        assert "press L" not in top(pilot.app)
+        await until_shown(pilot, "There is no checkpoint yet.")
+        assert "Press L" not in top(pilot.app)
 
 
 async def test_a_directory_without_a_run_has_none_that_ended(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ async def test_a_run_that_waits_in_the_queue_does_not_offer_to_launch(tmp_path: 
     snapshot = replace(SnapshotReader(run).read(0.0), state=RunState.QUEUED)
     app = TfckptApp(run, monitor=StillMonitor(snapshot))
     async with app.run_test(size=(80, 24)) as pilot:
-        await until_shown(pilot, "no checkpoint yet; training begins when the batch job starts")
+        await until_shown(pilot, "Training begins when the batch job starts.")
 
 
 async def test_a_worker_that_exited_is_in_no_script(ended: RunFactory) -> None:

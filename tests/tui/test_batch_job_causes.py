@@ -302,7 +302,7 @@ async def test_an_empty_run_whose_job_waits_says_when_training_begins(tmp_path: 
     snapshot = await answered_snapshot(made, waits())
     app = TfckptApp(made.run, monitor=StillMonitor(snapshot))
     async with app.run_test(size=(80, 24)) as pilot:
-        await until_shown(pilot, "no checkpoint yet; training begins when the batch job starts")
+        await until_shown(pilot, "Training begins when the batch job starts.")
         assert "press L" not in shown(app)
 
 

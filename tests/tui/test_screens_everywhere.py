@@ -172,7 +172,8 @@ async def test_without_runs_the_list_says_how_to_open_one(
         monkeypatch.setenv(f"XDG_{name.upper()}_HOME", str(tmp_path / name))
     app = RunsApp(None, Config())
     async with app.run_test(size=SIZES[0]) as pilot:
-        await until(pilot, lambda: "DIRECTORY  opens one" in top(app), "what to do")
+        await until(pilot, lambda: "tfckpt-tui browse" in top(app), "what to do")
+        assert top(app).splitlines()[-1].split() == ["n", "new", "run", "?", "help", "q", "leave"]
         found = await Look(pilot, ALL_LOOKS).flaws()
         assert not found, "\n".join(found)
 

@@ -18,14 +18,13 @@ from tfckpt_trainer.catalog.scan.states import state_for_fault
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.words.advice import Advice
 from tfckpt_trainer.words.counts import few_of
 from tfckpt_tui.app.actions import views
 from tfckpt_tui.app.actions.action import AppAction, Reason
 from tfckpt_tui.app.actions.table import ACTIONS
 from tfckpt_tui.app.base_app import NOT_NOW
 from tfckpt_tui.app.dashboard_panes import DashboardPanes
-from tfckpt_tui.app.protocols import RunApp, Selection, run_app_of
+from tfckpt_tui.app.protocols import RunApp, Selection, run_app_of, words_of
 from tfckpt_tui.app.widgets.base.dashboard_layout import SMALLEST, is_too_small
 from tfckpt_tui.app.widgets.base.keybar import KeyBar, KeyHint
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
@@ -255,8 +254,7 @@ class DashboardScreen(Screen[None]):
 
     def why_unavailable(self, name: str) -> str:
         """Returns why the action called `name` is unavailable now; empty if it is available."""
-        reason = self._reason(self._action(name), self.selection)
-        return reason.in_app(self.run_app.key_of) if isinstance(reason, Advice) else reason
+        return words_of(self, self._reason(self._action(name), self.selection))
 
     def _reason(self, action: AppAction, selection: Selection) -> Reason:
         if action.changes_run and is_too_small(self.size):
@@ -454,7 +452,8 @@ class DashboardScreen(Screen[None]):
         run, selection = self.snapshot, self.selection
         available = self.available_actions()
         needed = [action for action in self._actions if action.is_needed(run, selection)]
-        others = [action for action in self._actions if action.in_footer and action not in needed]
+        shown = [action for action in self._actions if action.is_in_footer(run, selection)]
+        others = [action for action in shown if action not in needed]
         hints = [
             KeyHint(
                 action.name,

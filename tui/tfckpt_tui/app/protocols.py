@@ -14,6 +14,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.directory.other_formats import OtherFile
 from tfckpt_trainer.catalog.directory.version_one import VersionOne
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.words.advice import Advice
 from tfckpt_tui.app.run_progress import RunProgress
 from tfckpt_tui.charting.choices import ChartChoices
 from tfckpt_tui.formats.sort_order import ListOrder
@@ -58,6 +59,10 @@ class ActionInfo(Protocol):
     @property
     def key(self) -> str:
         """Its key by default, as Textual names keys; several separated by commas."""
+
+    @property
+    def label(self) -> str:
+        """One or two words for the footer."""
 
     @property
     def title(self) -> str:
@@ -277,6 +282,11 @@ def run_app_of(node: MessagePump) -> RunApp:
 def key_of(node: MessagePump, action: str) -> str:
     """Returns the key of an action of the dashboard, for a screen or a widget of its app."""
     return run_app_of(node).key_of(action)
+
+
+def words_of(node: MessagePump, reason: str | Advice) -> str:
+    """Returns a reason or an advice for a screen or a widget; keys are as users see them."""
+    return reason.in_app(run_app_of(node).key_of) if isinstance(reason, Advice) else reason
 
 
 def copy_text(node: MessagePump, text: str, what: str) -> None:

@@ -277,6 +277,7 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
         # The list is gone while the app ends.
         for shown in self.query(RunList):
             shown.show_runs(message.runs, message.at, message.left_out)
+            self._update_keys()
 
     def _ring_bell(self, before: Iterable[RunAccount], runs: Iterable[RunAccount]) -> None:
         """Rings the bell for new states that mean a configured event, and notifies of them."""
@@ -520,8 +521,11 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
         self.exit()
 
     def _update_keys(self) -> None:
-        """Shows the keys in the footer."""
+        """Shows the keys in the footer; without runs, those that need none."""
         bindings = self._chosen_bindings
+        shown: Sequence[str] = _IN_FOOTER
+        if self._newest is not None and not self._newest.runs:
+            shown = ("launch", *(action for action in _IN_FOOTER if action in LAST_KEYS))
         self.query_one(KeyBar).show_hints(
             [
                 KeyHint(
@@ -530,7 +534,7 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
                     binding.description,
                     is_last=binding.action in LAST_KEYS,
                 )
-                for action in _IN_FOOTER
+                for action in shown
                 for binding in bindings
                 if binding.action == action
             ]

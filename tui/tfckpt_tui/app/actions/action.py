@@ -81,6 +81,7 @@ class AppAction(msgspec.Struct, frozen=True, kw_only=True):
         applies_to_marked: Whether it applies to the marked checkpoints, if there are any.
         before_first_snapshot: Whether it works while the run directory is still being read.
         in_footer: Whether the footer shows it when it is available. The footer has little room.
+        footer_when: When the footer shows it, if not whenever it is available.
         at_footer_end: Whether it stands at the right end of the footer, which is never left out.
         precedes_panes: Whether its key is taken before the pane with the focus gets it: the key is
             one of lists too, or the characters typed right after it are for an input line.
@@ -100,6 +101,7 @@ class AppAction(msgspec.Struct, frozen=True, kw_only=True):
     applies_to_marked: bool = False
     before_first_snapshot: bool = False
     in_footer: bool = False
+    footer_when: Predicate | None = None
     at_footer_end: bool = False
     precedes_panes: bool = False
     needed_when: Predicate | None = None
@@ -125,6 +127,12 @@ class AppAction(msgspec.Struct, frozen=True, kw_only=True):
             other, applies = self.other_label
             word = other if applies(run, selection) else word
         return f"{word} marked" if self.applies_to_marked and selection.marked else word
+
+    def is_in_footer(self, run: RunSnapshot | None, selection: Selection) -> bool:
+        """Whether the footer shows it while it is available, as far as there is room."""
+        if self.footer_when is None or run is None:
+            return self.in_footer
+        return self.in_footer and self.footer_when(run, selection)
 
     def is_needed(self, run: RunSnapshot | None, selection: Selection) -> bool:
         """Whether it is what a user most likely wants to do in this state of the run."""

@@ -504,13 +504,8 @@ ACTIONS = (
         "and what to do.",
         perform=views.open_diagnostics,
         command="ls",
-        requires=(
-            require(
-                lambda run, selection: bool(run.alerts or run.problems or run.diagnostics),
-                "There are no alerts and no diagnostics.",
-            ),
-        ),
         in_footer=True,
+        footer_when=lambda run, selection: bool(run.alerts or run.problems or run.diagnostics),
     ),
     AppAction(
         name="worker",
@@ -540,9 +535,6 @@ ACTIONS = (
         "a step in all charts. Zooms, smooths, filters, joins metrics in one chart, and opens "
         "the checkpoints and events at the marks.",
         perform=views.open_charts,
-        requires=(
-            require(lambda run, selection: bool(run.samples), "There are no measurements yet."),
-        ),
     ),
     AppAction(
         name="profile",

@@ -8,8 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tfckpt_trainer.words.advice import Advice
-from tfckpt_tui.app.actions.action import READ_ONLY, needs_trainer
+from tfckpt_tui.app.actions.action import READ_ONLY, Reason, needs_trainer
 
 if TYPE_CHECKING:
     from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
@@ -153,12 +152,9 @@ def open_charts(dashboard: Dashboard) -> None:
     dashboard.app.push_screen(ChartsScreen(dashboard.loaded_snapshot, choices, open_event))
 
 
-def _why_no_command(dashboard: Dashboard, snapshot: RunSnapshot) -> str:
+def _why_no_command(dashboard: Dashboard, snapshot: RunSnapshot) -> Reason:
     """Returns why no command can be sent to the trainer, as sentences; empty if one can."""
-    if dashboard.read_only:
-        return READ_ONLY
-    reason = needs_trainer(snapshot, dashboard.selection)
-    return reason.in_app(dashboard.run_app.key_of) if isinstance(reason, Advice) else reason
+    return READ_ONLY if dashboard.read_only else needs_trainer(snapshot, dashboard.selection)
 
 
 def open_profile(dashboard: Dashboard) -> None:

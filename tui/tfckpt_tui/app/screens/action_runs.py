@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import ClassVar
 
@@ -14,10 +14,11 @@ from textual.keys import format_key
 
 from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.columns import Column, Layout
+from tfckpt_tui.app.widgets.base.empty_page import EmptyPage, Offer, to_paste
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.list_pane import ListPane, TextPane
 from tfckpt_tui.app.widgets.base.pane import is_open
-from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line
+from tfckpt_tui.app.widgets.base.styled_text import Span, line
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import as_seen, clean
 from tfckpt_tui.monitor.own_actions import ActionQueue, ActionRun, ActionState
@@ -36,6 +37,16 @@ _STYLES = {
     ActionState.FAILED: "bad",
     ActionState.CANCELLED: "warn",
 }
+
+_PURPOSE = (
+    "No action was run since the app was opened. An action is a command that you run for a "
+    "checkpoint, such as an evaluation. Its numbers become columns."
+)
+_EXAMPLE = """\
+[actions.stats]
+command = "tfckpt-tui inspect {run} {name} --stats"
+key = "a"
+"""
 
 _COLUMNS = (
     Column("action", "action", 12, align="<", stretch=1),
@@ -57,10 +68,6 @@ class ActionRunList(ListPane[ActionRun]):
         """Returns how many wait."""
         waiting = sum(run.state is ActionState.WAITING for run in self.rows)
         return ((f"{waiting:,}", "value"), (" waiting", "label")) if waiting else ()
-
-    def why_empty(self) -> str:
-        """Returns the text for an empty list."""
-        return "none since the app was opened"
 
     def row_key(self, row: int) -> str:
         """Returns its number."""
@@ -147,6 +154,34 @@ class ActionRunsScreen(Page):
         }
         return [b for b in super().shown_bindings() if can_do.get(b.action, True)]
 
+    def empty_page(self) -> EmptyPage | None:
+        """Returns what the page says until an action was run: how to run or configure one."""
+        if self._queue.runs:
+            return None
+        place = clean(str(config_path() or "the configuration file"))
+        return EmptyPage(
+            purpose=_PURPOSE,
+            offers=tuple(self._configured())
+            or (to_paste(self, _EXAMPLE, f"Write it into {place}, and open the run again."),),
+            keeps=("switch_each_new",),
+        )
+
+    def advised_actions(self) -> Sequence[str]:
+        """Returns the actions of which the page tells the keys."""
+        return () if self._queue.runs else tuple(self._sections)
+
+    def _configured(self) -> Iterator[Offer]:
+        """Yields the configured actions with their keys, and why one cannot be run now."""
+        for name, section in self._sections.items():
+            why_not = self.why_impossible(name)
+            each = "It runs for each new checkpoint." if section.each_new and self._each_new else ""
+            yield Offer(
+                text=clean(section.title or section.command),
+                told=why_not or each,
+                key="" if why_not else format_key(section.key),
+                label=name,
+            )
+
     def action_cancel(self) -> None:
         """Cancels the selected run."""
         selected = self.query_one(ActionRunList).selected
@@ -175,12 +210,8 @@ class ActionRunsScreen(Page):
         runs.show_rows(self._queue.runs)
         if not self._has_moved:
             self._follow(runs)
-        selected = runs.selected
-        if selected is None:
-            pane = self.query_one("#action-output", TextPane)
-            pane.show_lines(self._configured(pane.inner_size[0]), (("your actions", "title"),))
-        else:
-            self._show_output(selected)
+        if runs.selected is not None:
+            self._show_output(runs.selected)
         self.update_keys()
 
     def _follow(self, runs: ActionRunList) -> None:
@@ -210,34 +241,6 @@ class ActionRunsScreen(Page):
         pane.show_lines(lines, ((title, "title"),), note)
         if was_at_end or is_other:
             pane.scroll_rows(len(lines))
-
-    def _configured(self, width: int) -> list[StyledLine]:
-        """Returns the configured actions, or how to configure one."""
-        lines = [
-            line(
-                (f"{name:<14}", "strong"),
-                (f"{format_key(section.key) if section.key else '':<6}", "key"),
-                (clean(section.title or section.command), "value"),
-                ("  for each new checkpoint" if section.each_new else "", "muted"),
-            )
-            for name, section in self._sections.items()
-        ]
-        if lines:
-            return lines
-        texts = (
-            "An action is a command that you run for a checkpoint, such as an evaluation. Its "
-            f"numbers become columns. Write it into {config_path() or 'the configuration file'}:",
-            "",
-            "[actions.evaluate]",
-            'command = "python eval.py {path}"',
-            'key = "a"',
-            'column = "accuracy"',
-        )
-        return [
-            line((part, "muted" if number == 0 else "value"))
-            for number, text in enumerate(texts)
-            for part in wrap(clean(text), max(20, width)) or [""]
-        ]
 
 
 def shown_lines(output: bytes) -> list[str]:

@@ -12,6 +12,7 @@ from textual.binding import Binding, BindingType
 from tfckpt_trainer.rundir.records.event import EventEntry
 from tfckpt_tui.app.dialogs.reference import ReferenceDialog
 from tfckpt_tui.app.screens.chart_page import ChartPage
+from tfckpt_tui.app.widgets.base.empty_page import EmptyPage, to_paste
 from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.charting.choices import ChartChoices, Compared
 from tfckpt_tui.charting.measurements import Measurement, measurements
@@ -27,6 +28,12 @@ from tfckpt_tui.services.runs.reference import (
 )
 
 _REFERENCE_SECONDS = 5.0
+_NONE = (
+    "There are no measurements yet. Charts show each metric over the steps, with marks for saves, "
+    "restores, restarts, changes and guards."
+)
+_SOON = "The loss and the throughput appear after the first steps."
+_OF_OTHERS = "In a script without tfckpt_trainer: scalars of event files in this directory count."
 
 
 class ChartsScreen(ChartPage):
@@ -82,10 +89,25 @@ class ChartsScreen(ChartPage):
             self._compared if is_compared else Compared(),
         )
 
+    def empty_page(self) -> EmptyPage | None:
+        """Returns what the page says if nothing was measured."""
+        snapshot = self._snapshot
+        if snapshot.samples:
+            return None
+        if snapshot.trainer_answers:
+            return EmptyPage(purpose=_NONE, advice=(_SOON,))
+        callback = f"keras.callbacks.TensorBoard({clean(snapshot.path)!r}, update_freq=10)"
+        return EmptyPage(
+            purpose=_NONE,
+            advice=self.launch_advice(),
+            offers=() if snapshot.tracked else (to_paste(self, callback, _OF_OTHERS),),
+        )
+
     def show(self, snapshot: RunSnapshot) -> None:
         """Shows a newer snapshot."""
         self._snapshot = snapshot
         self.update_charts()
+        self.update_keys()
 
     def charted(self) -> RunSnapshot:
         """Returns the newest snapshot."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+from pathlib import Path
 from typing import ClassVar
 
 from textual import events
@@ -13,8 +16,10 @@ from textual.widgets import Static
 
 from tfckpt_trainer.catalog.scan.alerts import Alert
 from tfckpt_trainer.catalog.scan.observation import Diagnostic
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.words.advice import KeyOf
 from tfckpt_tui.app.protocols import run_app_of
+from tfckpt_tui.app.widgets.base.empty_page import EmptyPage, to_paste
 from tfckpt_tui.app.widgets.base.modal import Modal
 from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.styled_text import Span, lines_to_content
@@ -22,6 +27,15 @@ from tfckpt_tui.app.widgets.run.progress import progress_below
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
+
+_NONE = (
+    "There are no alerts and no diagnostics. Problems of the run and of its directory appear "
+    "here, each with what to do."
+)
+_ALERTS = (
+    "In {file}: from the next start on, each alert is sent with the app closed too. "
+    "`tfckpt-tui alert test {run}` tries it now."
+)
 
 
 class DiagnosticsScreen(Modal[str | None]):
@@ -42,12 +56,16 @@ class DiagnosticsScreen(Modal[str | None]):
                 " alerts and diagnostics " if self._snapshot.alerts else " diagnostics "
             )
             page.border_subtitle = Content(" ↑ ↓ scroll · esc close ")
-            yield Static(self._content(), id="diagnostics-text")
+            yield Static(id="diagnostics-text")
         yield from progress_below(self)
 
     def on_mount(self) -> None:
         """Focuses the page, so that the arrows scroll."""
         self.query_one("#diagnostics").focus()
+
+    def on_resize(self) -> None:
+        """Shows the texts once their width is known."""
+        self.call_after_refresh(self._update)
 
     def on_key(self, event: events.Key) -> None:
         """Closes the page for an action whose key is named on it."""
@@ -58,6 +76,10 @@ class DiagnosticsScreen(Modal[str | None]):
             if problem.advice
             for name in problem.advice.app_actions
         }
+        for offer in self._empty().taken if not any(_listed(self._snapshot)) else ():
+            if offer.key == event.key and offer.take is not None:
+                event.stop()
+                offer.take()
         for action in app.actions:
             if action.name in advised and action.key_in(app.config) == event.key:
                 event.stop()
@@ -67,12 +89,16 @@ class DiagnosticsScreen(Modal[str | None]):
         """Shows a newer snapshot."""
         if _listed(snapshot) != _listed(self._snapshot) and is_open(self):
             self._snapshot = snapshot
-            self.query_one("#diagnostics-text", Static).update(self._content())
+            self._update()
+
+    def _update(self) -> None:
+        text = self.query_one("#diagnostics-text", Static)
+        text.update(self._content(text.content_size.width))
 
     def _shown(self) -> tuple[Alert | Diagnostic, ...]:
         return *self._snapshot.alerts, *self._snapshot.diagnostics
 
-    def _content(self) -> Content:
+    def _content(self, width: int) -> Content:
         key_of = run_app_of(self).key_of
         lines: list[tuple[Span, ...]] = []
         for alert in self._snapshot.alerts:
@@ -93,8 +119,17 @@ class DiagnosticsScreen(Modal[str | None]):
                 (),
             ]
         if not lines:
-            lines = [(("All alerts and diagnostics are resolved.", "muted"),)]
+            lines = [one.spans for one in self._empty().lines(width, self)]
         return lines_to_content(lines)
+
+    def _empty(self) -> EmptyPage:
+        """Returns what the page says if nothing is wrong: how to hear of it while it is closed."""
+        run = RunDirectory(Path(self._snapshot.path))
+        program = json.dumps(["tee", "-a", str(Path.home() / "alerts.jsonl")])
+        root = shlex.quote(clean(str(run.root)))
+        told = _ALERTS.format(file=clean(str(run.config_file)), run=root)
+        text = f"[[alerts.commands]]\ncommand = {program}"
+        return EmptyPage(purpose=_NONE, offers=(to_paste(self, text, told),))
 
 
 def _listed(snapshot: RunSnapshot) -> tuple[object, ...]:

@@ -14,6 +14,7 @@ from textual.binding import Binding, BindingType
 from tfckpt_trainer.rundir.records.event import EventEntry
 from tfckpt_tui.app.protocols import copy_text
 from tfckpt_tui.app.screens.page import Page
+from tfckpt_tui.app.widgets.base.empty_page import EmptyPage
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.list_pane import ListPane, TextPane
 from tfckpt_tui.app.widgets.base.search_input import SearchInput, search_binding
@@ -24,6 +25,10 @@ from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 _UNWRAPPED = 1_000_000
+_NONE = (
+    "There are no events yet. The log tells who saved, restored, changed or stopped the run, and "
+    "when; tfckpt_trainer and tfckpt-tui write it."
+)
 _EXAMPLE = "words of an event, such as: restore ada"
 
 
@@ -76,11 +81,18 @@ class EventLogScreen(Page):
         if self._chosen in events.rows:
             events.move_to(events.rows.index(self._chosen))
 
+    def empty_page(self) -> EmptyPage | None:
+        """Returns what the page says of a run without events."""
+        if self._snapshot.event_log:
+            return None
+        return EmptyPage(purpose=_NONE, advice=self.launch_advice())
+
     def show(self, snapshot: RunSnapshot) -> None:
         """Shows a newer snapshot."""
         self._snapshot = snapshot
         self.query_one(EventList).show(snapshot)
         self._update()
+        self.update_keys()
 
     def action_logs(self) -> None:
         """Opens the logs at the time of the selected event."""

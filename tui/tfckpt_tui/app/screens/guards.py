@@ -18,6 +18,7 @@ from tfckpt_trainer.rundir.records.run import GuardSource
 from tfckpt_tui.app.dialogs.guard_rule import replay_lines, replay_words
 from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
+from tfckpt_tui.app.widgets.base.empty_page import EmptyPage, Offer
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.list_pane import ListPane, TextPane
 from tfckpt_tui.app.widgets.base.pane import is_open
@@ -70,10 +71,6 @@ class GuardList(ListPane[GuardOfRun]):
         """Returns what goes on."""
         return ((self._busy, "busy"),) if self._busy else ()
 
-    def why_empty(self) -> str:
-        """Returns the text for an empty list."""
-        return "" if self._busy else "the run has no guards"
-
     def row_key(self, row: int) -> str:
         """Returns the text of the guard."""
         return self.rows[row].rule
@@ -106,17 +103,6 @@ class GuardsScreen(Page):
             tooltip="Asks for a guard, and says at once what it would have done so far.",
         ),
         Binding("x", "remove", "remove", tooltip="Removes the selected guard, after asking."),
-        *(
-            Binding(
-                str(place + 1),
-                f"take({place})",
-                "add one of these",
-                key_display="1 2 3",
-                show=place == 0,
-                tooltip="Adds the suggested guard with this number, after asking.",
-            )
-            for place in range(3)
-        ),
     ]
     caption = "the guards"
     AUTO_FOCUS = "#guard-list"
@@ -169,9 +155,32 @@ class GuardsScreen(Page):
         can_do = {
             "add": not self._refusal,
             "remove": not self._refusal and is_own,
-            "take(0)": not self._refusal and bool(self._suggested),
         }
         return [b for b in super().shown_bindings() if can_do.get(b.action, True)]
+
+    def empty_page(self) -> EmptyPage | None:
+        """Returns what the page says of a run without a guard: some that suit it."""
+        if self._found is None or self._found.guards:
+            return None
+        suggested = enumerate(self._suggested, 1)
+        return EmptyPage(
+            purpose=_NO_GUARDS,
+            advice=(self._problem,) if self._problem else (),
+            offers=tuple(self._offer(str(number), rule) for number, rule in suggested),
+            keeps=("add",),
+        )
+
+    def _offer(self, key: str, rule: str) -> Offer:
+        """Returns a guard that is proposed, and how often it would have fired."""
+        replay = self._replays.get(rule)
+        return Offer(
+            text=rule,
+            told=_REPLAYING if replay is None else replay_words(replay),
+            style="busy" if replay is None else "value",
+            key="" if self._refusal else key,
+            label="add one of these",
+            take=partial(self._add, self._rules, self._read, rule),
+        )
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Shows a newer snapshot; reads the guards again if it may have others."""
@@ -187,12 +196,6 @@ class GuardsScreen(Page):
         """Adds a guard, after asking."""
         if not self._refuse(self._refusal):
             self._add(self._rules, self._read, "")
-
-    def action_take(self, place: int) -> None:
-        """Adds a suggested guard, after asking."""
-        suggested = self._suggested
-        if suggested and not self._refuse(self._refusal):
-            self._add(self._rules, self._read, suggested[place])
 
     def action_remove(self) -> None:
         """Removes the selected guard, after asking."""
@@ -272,29 +275,15 @@ class GuardsScreen(Page):
         lines = _wrapped(self._problem, "bad", width)
         if selected is not None:
             lines += _details(selected, self._replays.get(selected.rule), width)
-        elif self._found is not None:
-            lines += _wrapped(_NO_GUARDS, "muted", width)
-            for number, rule in enumerate(self._suggested, 1):
-                lines += _suggestion(number, rule, self._replays.get(rule), width)
         pane.show_lines(lines, (("what it did", "title"),) if selected is not None else ())
         self.update_keys()
 
 
 _NO_GUARDS = (
-    "A guard is a rule that acts while the run trains, with the app closed too. For this run:"
+    "The run has no guards. A guard is a rule that acts while the run trains, with the app closed "
+    "too. For this run:"
 )
-
-
-def _suggestion(number: int, rule: str, replay: Replay | None, width: int) -> Iterator[StyledLine]:
-    """Yields a guard that is proposed, and how often it would have fired."""
-    yield StyledLine()
-    first, *more = _wrapped(rule, "strong", width - 3)
-    yield StyledLine(((f"{number}  ", "key"), *first.spans))
-    told, style = "Replaying it over the recorded history …", "busy"
-    if replay is not None:
-        told, style = replay_words(replay), "value"
-    for part in (*more, *_wrapped(told, style, width - 3)):
-        yield StyledLine((("   ", ""), *part.spans))
+_REPLAYING = "Replaying it over the recorded history …"
 
 
 def _details(guard: GuardOfRun, replay: Replay | None, width: int) -> Iterator[StyledLine]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
@@ -11,8 +10,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter, number
+from tfckpt_trainer.words.advice import Advice
+from tfckpt_tui.app.protocols import words_of
 from tfckpt_tui.app.screens.page import Page
 from tfckpt_tui.app.widgets.base.columns import Layout, choose
+from tfckpt_tui.app.widgets.base.empty_page import EmptyPage, to_paste, wrapped
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.list_pane import ListPane, TextPane
 from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line
@@ -25,6 +27,12 @@ from tfckpt_tui.services.runs.hyperparameters import (
     concerns,
     hyperparameters_of,
 )
+
+_NONE = "A hyperparameter is a value that can be changed on all workers while the run trains."
+_DECLARATION = """\
+rate = tf.Variable(0.001, trainable=False)
+run.tunable("learning_rate", rate, low=0.0)"""
+_DECLARED = "In the script, before the loop; the step reads `rate`. Then it can be changed here."
 
 
 class HyperparameterList(ListPane[Hyperparameter]):
@@ -52,10 +60,6 @@ class HyperparameterList(ListPane[Hyperparameter]):
             (found.checkpoint, "value"),
             (", where a start continues", "label"),
         )
-
-    def why_empty(self) -> str:
-        """Returns the text for an empty list; another pane says why."""
-        return "none"
 
     def row_key(self, row: int) -> str:
         """Returns the name."""
@@ -86,7 +90,7 @@ class HyperparametersScreen(Page):
         self,
         snapshot: RunSnapshot,
         change: Callable[[Hyperparameter], None],
-        why_not: Callable[[RunSnapshot], str],
+        why_not: Callable[[RunSnapshot], str | Advice],
     ) -> None:
         """Makes the screen.
 
@@ -99,6 +103,7 @@ class HyperparametersScreen(Page):
         self._snapshot = snapshot
         self._change = change
         self._why_not = why_not
+        self._found: HyperparametersOfRun | None = None
 
     def compose(self) -> ComposeResult:
         """Makes the list, the selected one and the keys."""
@@ -115,6 +120,24 @@ class HyperparametersScreen(Page):
         can_change = self._selected is not None and not self._why_not(self._snapshot)
         return [b for b in super().shown_bindings() if b.action != "change" or can_change]
 
+    def empty_page(self) -> EmptyPage | None:
+        """Returns what the page says if no hyperparameter is known."""
+        found = self._found
+        if found is None or found.values:
+            return None
+        is_told = found.is_live and not found.is_starting
+        declared = to_paste(self, _DECLARATION, _DECLARED)
+        return EmptyPage(
+            purpose=_NONE,
+            advice=(found.why_none, *self.launch_advice()),
+            offers=(declared,) if is_told else (),
+        )
+
+    def advised_actions(self) -> Sequence[str]:
+        """Returns the actions whose keys the page names where it says why none can be changed."""
+        why_not = self._why_not(self._snapshot)
+        return why_not.app_actions if isinstance(why_not, Advice) else ()
+
     def show(self, snapshot: RunSnapshot) -> None:
         """Shows a newer snapshot."""
         self._snapshot = snapshot
@@ -129,7 +152,7 @@ class HyperparametersScreen(Page):
         """Changes the selected hyperparameter, after asking."""
         selected, why_not = self._selected, self._why_not(self._snapshot)
         if why_not:
-            self.notify(why_not, severity="warning", markup=False)
+            self.notify(words_of(self, why_not), severity="warning", markup=False)
         elif selected is not None:
             self._change(selected)
 
@@ -142,8 +165,8 @@ class HyperparametersScreen(Page):
         pane, selected = self.query_one("#hyperparameter", TextPane), self._selected
         width = max(20, pane.inner_size[0] or self.size.width - 4)
         lines = list(_facts(selected)) if selected is not None else []
-        for words in (self._found.why_none, self._why_not(self._snapshot)):
-            lines += [line((part, "warn")) for part in textwrap.wrap(words, width)]
+        why_not = words_of(self, self._why_not(self._snapshot))
+        lines += [line((part, "warn")) for part in wrapped(why_not, width)]
         if selected is not None:
             log = reversed(self._snapshot.event_log)
             changes = [event_line(e, width) for e in log if concerns(e, selected.name)]

@@ -13,6 +13,7 @@ from textual.binding import Binding, BindingType
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.protocols import copy_text
 from tfckpt_tui.app.screens.page import Page
+from tfckpt_tui.app.widgets.base.empty_page import EmptyPage
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.search_input import SearchInput, search_binding
@@ -25,6 +26,7 @@ from tfckpt_tui.services.batch.job_reader import why_no_logs
 from tfckpt_tui.services.runs.account import RunAccount
 
 _POLL_SECONDS = 0.5
+_PURPOSE = "This page follows what each worker and the supervisor print, and searches it."
 _NOTHING: tuple[tuple[str, ...], str, Level] = (), "", Level.ANY
 """What is searched in which logs if no text is typed."""
 
@@ -113,6 +115,15 @@ class LogsScreen(Page):
         self._update_tabs()
         self.set_interval(_POLL_SECONDS, self._poll)
         self._poll()
+
+    def empty_page(self) -> EmptyPage | None:
+        """Returns what the page says if no process of the run has a log."""
+        why_none = self.query_one(LogView).why_none
+        if not why_none:
+            return None
+        return EmptyPage(
+            purpose=_PURPOSE, advice=(f"There are no logs: {why_none}", *self.launch_advice())
+        )
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Shows the logs of new workers."""
@@ -278,6 +289,7 @@ class LogsScreen(Page):
         view.turn_to(self._shown)
         self._choose_search()
         self.query_one(LogTabs).show_tabs(self._names, self._shown, view.describe())
+        self.update_keys()
 
 
 def _log_names(snapshot: RunAccount | None) -> list[str]:

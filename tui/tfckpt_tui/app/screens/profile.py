@@ -14,8 +14,11 @@ from textual.binding import Binding, BindingType
 
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
+from tfckpt_trainer.words.advice import Advice
+from tfckpt_tui.app.protocols import words_of
 from tfckpt_tui.app.screens.page import Page, action_binding
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
+from tfckpt_tui.app.widgets.base.empty_page import EmptyPage
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.list_pane import ListPane
 from tfckpt_tui.app.widgets.base.pane import is_open
@@ -39,6 +42,7 @@ _NONE = (
     "No step was traced yet. A trace tells which operations took most of the time of a step, on "
     "each worker."
 )
+_TRACE = "Press n to trace the next steps; it asks how many, and on which workers."
 
 
 class TraceList(ListPane[Trace]):
@@ -65,10 +69,6 @@ class TraceList(ListPane[Trace]):
     def note(self) -> Sequence[Span]:
         """Returns what goes on."""
         return ((self._busy, "busy"),) if self._busy else ()
-
-    def why_empty(self) -> str:
-        """Returns the text for an empty list."""
-        return "" if self._busy else "none"
 
     def row_key(self, row: int) -> str:
         """Returns the file."""
@@ -166,7 +166,7 @@ class ProfileScreen(Page):
         snapshot: RunSnapshot,
         trace: Callable[[], None],
         open_tensorboard: Callable[[], None],
-        why_not: Callable[[RunSnapshot], str],
+        why_not: Callable[[RunSnapshot], str | Advice],
     ) -> None:
         """Makes the screen.
 
@@ -204,6 +204,17 @@ class ProfileScreen(Page):
         can_trace = not self._why_not(self._snapshot)
         return [b for b in super().shown_bindings() if b.action != "trace" or can_trace]
 
+    def empty_page(self) -> EmptyPage | None:
+        """Returns what the page says of a run without traces."""
+        if self._traces is None or self._traces or self._problem or self._busy():
+            return None
+        why_not = self._why_not(self._snapshot)
+        return EmptyPage(
+            purpose=_NONE,
+            advice=(why_not or _TRACE,),
+            keeps=("trace", "tensorboard"),
+        )
+
     def show(self, snapshot: RunSnapshot) -> None:
         """Shows a newer snapshot; reads the traces again if a command has ended since."""
         self._snapshot = snapshot
@@ -219,7 +230,7 @@ class ProfileScreen(Page):
         """Traces steps, after asking."""
         why_not = self._why_not(self._snapshot)
         if why_not:
-            self.notify(why_not, severity="warning", markup=False)
+            self.notify(words_of(self, why_not), severity="warning", markup=False)
         else:
             self._trace()
 
@@ -250,9 +261,7 @@ class ProfileScreen(Page):
     def _show_operations(self, trace: Trace | None) -> None:
         pane = self.query_one(OperationList)
         if trace is None:
-            why = self._why_not(self._snapshot)
-            none = ((_NONE, "muted"), (why, "warn")) if self._traces is not None else ()
-            pane.show_words("", (self._problem, "bad"), *none)
+            pane.show_words("", (self._problem, "bad"))
             return
         self._read(trace.path)
         below, root = trace.path, self._run.root

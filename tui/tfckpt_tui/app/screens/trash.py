@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from tfckpt_trainer.catalog.retention.plan import RetentionPlan, plan
+from tfckpt_trainer.catalog.retention.policy import Policy
 from tfckpt_trainer.rundir.records.trash import TrashManifest
+from tfckpt_trainer.words.advice import Advice, CommandOrKey
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.dialogs.undo import UndoDialog
 from tfckpt_tui.app.screens.page import Page
+from tfckpt_tui.app.widgets.base.empty_page import EmptyPage
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.list_pane import ListPane, TextPane
 from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line
@@ -28,14 +32,9 @@ class TrashList(ListPane[TrashManifest]):
     title = "trash"
     declared = COLUMNS
 
-    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self._is_damaged = False
-
     def show(self, snapshot: RunSnapshot) -> None:
         """Shows a new snapshot."""
         self.at = snapshot.at
-        self._is_damaged = snapshot.damaged_prune is not None
         self.show_rows(snapshot.trash)
 
     def note(self) -> Sequence[Span]:
@@ -46,12 +45,6 @@ class TrashList(ListPane[TrashManifest]):
     def row_key(self, row: int) -> str:
         """Returns the id of the prune."""
         return self.rows[row].id
-
-    def why_empty(self) -> str:
-        """Returns the text for an empty trash."""
-        if self._is_damaged:
-            return "nothing in it can be brought back; the diagnostics say why"
-        return "the trash is empty"
 
 
 class TrashScreen(Page):
@@ -90,6 +83,7 @@ class TrashScreen(Page):
         self._bring_back = bring_back
         self._empty = empty
         self._refusal = refusal
+        self._planned: RetentionPlan | None = None
 
     def compose(self) -> ComposeResult:
         """Yields the list, the selected prune and the key bar."""
@@ -104,9 +98,33 @@ class TrashScreen(Page):
     def shown_bindings(self) -> list[Binding]:
         """Returns the keys, without those that change the trash if that is impossible now."""
         shown = super().shown_bindings()
-        if self._snapshot.trash and not self._refusal:
+        if not self._refusal:
             return shown
         return [binding for binding in shown if binding.action not in {"bring_back", "empty"}]
+
+    def empty_page(self) -> EmptyPage | None:
+        """Returns what the page says of a trash without prunes."""
+        snapshot = self._snapshot
+        if snapshot.trash:
+            return None
+        if snapshot.damaged_prune is not None:
+            return EmptyPage(purpose=_PURPOSE, advice=(_DAMAGED,))
+        why_not = self.why_impossible("prune")
+        return EmptyPage(
+            purpose=f"The trash is empty. {_PURPOSE}",
+            advice=(why_not,) if why_not else (_PRUNE, *self._told_of_prune()),
+        )
+
+    def _told_of_prune(self) -> Iterator[str]:
+        """Yields what a prune would move, if it would move anything."""
+        checkpoints = self._snapshot.checkpoints
+        kept = max(1, min(_KEPT, len(checkpoints) - 1))
+        if self._planned is None or self._planned.checkpoints is not checkpoints:
+            self._planned = plan(checkpoints, Policy(keep_last=kept))
+        moved, size = len(self._planned.deleted), units.size(self._planned.freed_bytes)
+        if moved:
+            count = units.count(len(checkpoints), "checkpoint")
+            yield f"With `keep last` {kept}, it moves {moved:,} of {count}, {size}."
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Shows a newer snapshot."""
@@ -171,6 +189,18 @@ class EmptyTrashDialog(Dialog[Sequence[str]]):
         """Returns cancel and delete."""
         told = [manifest.id for manifest in self.snapshot.trash]
         return [Choice("n", "cancel", None), Choice("y", "delete for good", told, "error")]
+
+
+_KEPT = 3
+"""Most checkpoints that the proposed prune keeps."""
+_PURPOSE = "Pruned checkpoints are here until it is emptied, and can be brought back."
+_DAMAGED = Advice.of(
+    "Nothing in it can be brought back. Press {diagnostics} to read why.",
+    diagnostics=CommandOrKey("diagnostics"),
+)
+_PRUNE = Advice.of(
+    "Press {prune} to choose what goes here; it asks first.", prune=CommandOrKey("prune")
+)
 
 
 def _lines(manifest: TrashManifest | None) -> list[StyledLine]:

@@ -13,8 +13,10 @@ from tfckpt_trainer.catalog.directory.other_formats import OtherFile
 from tfckpt_trainer.catalog.directory.version_one import VersionOne
 from tfckpt_trainer.catalog.scan.lineage import Lineage, current_lineage
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
-from tfckpt_tui.app.protocols import key_of, run_app_of
+from tfckpt_trainer.words.advice import Advice, CommandOrKey
+from tfckpt_tui.app.protocols import run_app_of
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
+from tfckpt_tui.app.widgets.base.empty_page import LAUNCH, EmptyPage, Offer
 from tfckpt_tui.app.widgets.base.icons import CHECKPOINT, MARK, PIN
 from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line, padded, shorten
 from tfckpt_tui.app.widgets.base.table_pane import TablePane
@@ -32,6 +34,9 @@ from tfckpt_tui.monitor.snapshot import NewestRows, RunSnapshot
 
 _MEASURED_ROWS = 200
 """Number of rows whose texts decide how wide a column is."""
+
+_NONE = "There is no checkpoint yet. Each save adds one here, the newest first."
+_SAVE = Advice.of("Press {save} to save one now.", save=CommandOrKey("save"))
 
 _READING = "the newest checkpoints, reading all"
 
@@ -249,23 +254,35 @@ class History(TablePane[Checkpoint | VersionOne | OtherFile, Checkpoint]):
         return (StyledLine((margin, *self.column_layout(width).head().spans)),)
 
     def why_empty(self) -> str:
-        """Returns what to do if no checkpoint is visible."""
+        """Returns why no checkpoint is visible, where that is no matter of saving one."""
         snapshot = self.snapshot
         if snapshot is None:
             return ""
         if self._all:
             return f"no checkpoint matches {clean(self._filter.text)}; esc shows all"
-        if not snapshot.present:
-            return ", ".join(alert.title for alert in snapshot.alerts)
-        if snapshot.trainer_answers:
-            return f"no checkpoint yet; press {key_of(self, 'save')} to save one now"
-        if snapshot.state is RunState.QUEUED:
-            return "no checkpoint yet; training begins when the batch job starts"
-        can_launch = snapshot.state in HAS_ENDED and not snapshot.has_other_trainer
-        if can_launch and not self._read_only:
-            launch = key_of(self, "launch")
-            return f"no checkpoint in this directory; press {launch} to launch training here"
-        return "no checkpoint in this directory"
+        return "" if snapshot.present else ", ".join(alert.title for alert in snapshot.alerts)
+
+    def empty_lines(self, width: int) -> Sequence[StyledLine]:
+        """Returns why no checkpoint is visible, or how to save a first one."""
+        snapshot = self.snapshot
+        if snapshot is None or self._all or not snapshot.present:
+            return super().empty_lines(width)
+        if self._read_only:
+            advice: tuple[str | Advice, ...] = ()
+        elif snapshot.trainer_answers:
+            saves = snapshot.info.saves if snapshot.info is not None else ""
+            advice = (_SAVE, *([f"Training saves {clean(saves)}."] if saves else []))
+        elif snapshot.state is RunState.QUEUED:
+            advice = ("Training begins when the batch job starts.",)
+        else:
+            can_launch = snapshot.state in HAS_ENDED and not snapshot.has_other_trainer
+            advice = (LAUNCH,) if can_launch else ()
+        manager = Offer(
+            text=f"tf.train.CheckpointManager(checkpoint, {clean(snapshot.path)!r}, max_to_keep=5)",
+            told="In a script without tfckpt_trainer: its checkpoints appear here too.",
+        )
+        offers = () if snapshot.tracked or snapshot.trainer_answers else (manager,)
+        return EmptyPage(purpose=_NONE, advice=advice, offers=offers).lines(width, self)
 
     def row_line(self, row: int, width: int) -> StyledLine:
         """Returns one checkpoint."""

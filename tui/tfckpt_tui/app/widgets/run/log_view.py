@@ -6,7 +6,6 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from textwrap import wrap
 
 from textual import events
 from textual.message import Message
@@ -100,6 +99,11 @@ class LogView(ListPane[LogRow]):
         for log, (lines, unfinished) in logs.items():
             self._book.add(log, lines or (), unfinished)
         self._follow_end()
+
+    @property
+    def why_none(self) -> str:
+        """If no log exists, why, as the end of a sentence."""
+        return self._why_none
 
     @property
     def shown_log(self) -> str:
@@ -255,9 +259,6 @@ class LogView(ListPane[LogRow]):
 
     def empty_lines(self, width: int) -> Sequence[StyledLine]:
         """Returns why the view is empty."""
-        if self._why_none:
-            words = f"no logs: {clean(self._why_none)}"
-            return tuple(line((part, "muted")) for part in wrap(words, max(1, width)))
         if self._least:
             words = f"no {_LEVELS[self._least]} among the lines that were read"
         elif self._log in self._missing:

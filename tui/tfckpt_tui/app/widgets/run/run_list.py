@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose, column_of, stretched
+from tfckpt_tui.app.widgets.base.empty_page import EmptyPage, Offer
 from tfckpt_tui.app.widgets.base.icons import MARK, Icon, run_icon
 from tfckpt_tui.app.widgets.base.list_pane import match_note
 from tfckpt_tui.app.widgets.base.marks import Marks
@@ -23,6 +24,13 @@ from tfckpt_tui.formats import run_columns, units
 from tfckpt_tui.formats.sort_order import Order
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.runs.account import RunAccount
+
+_PURPOSE = "Each has a line here, and the keys act on one or on all marked ones."
+_FIRST_RUNS = (
+    Offer(key="n", text="launch a run of your script"),
+    Offer(text="tfckpt-tui demo", told="starts a small one"),
+    Offer(text="tfckpt-tui browse .", told="lists those below the directory of your shell"),
+)
 
 BARS = "▁▂▃▄▅▆▇█"
 _NOT_FINITE = "✗"
@@ -287,13 +295,10 @@ class RunList(TablePane[RunAccount, RunAccount]):
             return (line((shorten(words, width), "muted")),)
         if not self._is_read:
             return (line(("searching for runs …", "muted")),)
-        return (
-            line(("no runs yet", "muted")),
-            StyledLine(),
-            line(("n", "value"), ("                     launches one", "muted")),
-            line(("tfckpt-tui demo", "value"), ("       starts one", "muted")),
-            line(("tfckpt-tui DIRECTORY", "value"), ("  opens one", "muted")),
-        )
+        below = "" if self._below is None else f" below {clean(str(self._below))}"
+        return EmptyPage(
+            purpose=f"There are no runs{below} yet. {_PURPOSE}", offers=_FIRST_RUNS
+        ).lines(width, self)
 
     def head_lines(self, width: int) -> Sequence[StyledLine]:
         """Returns the headings of the columns."""
