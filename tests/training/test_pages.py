@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +16,11 @@ import pytest
 
 from documentation import DOCS, ROOT, python_blocks
 from reserved_ports import reserved_ports
-from tensorflow_processes import run_with_tensorflow
+from tensorflow_processes import python_with_tensorflow, run_with_tensorflow
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.storage.documents import load
+from weekly import weekly
 
 pytestmark = pytest.mark.tensorflow
 
@@ -41,6 +48,13 @@ BLOCKS = {
 }
 OF_A_NEW_PROCESS = {"keras-1"}
 """They choose threads, which is possible only before TensorFlow computes."""
+TRAIN = sorted(
+    name
+    for name, block in BLOCKS.items()
+    if name not in OF_A_NEW_PROCESS and re.search(r"= TrainingRun\(|\bfit\(", block)
+)
+FIRST_PAGES = ("README", "where-to-start", "custom-loop")
+"""Their blocks are launched at each change, those of other pages each week."""
 
 
 def what_a_reader_has(block: str) -> dict[str, Any]:
@@ -142,17 +156,54 @@ def what_a_reader_has(block: str) -> dict[str, Any]:
     return {name: value for name, value in has.items() if re.search(rf"\b{name}\b", block)}
 
 
-@pytest.mark.parametrize("name", sorted(BLOCKS.keys() - OF_A_NEW_PROCESS))
-def test_a_block_of_a_page_runs_as_it_stands(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def alone(name: str) -> None:
+    """Runs a block in this process."""
     names = what_a_reader_has(BLOCKS[name])
     exec(compile(BLOCKS[name], name, "exec"), names)
-    if "run" in names and not re.search(r"\bfor\b|SteeringCallback", BLOCKS[name]):
-        # A run that has not begun would stay in this process.
+    if "run" in names and needs_an_end(name):
         for _ in names["run"]:
             names["run"].finish("it works")
+
+
+def launched(name: str) -> None:
+    """Runs a block as the script of a worker that `tfckpt-tui launch` starts."""
+    block = BLOCKS[name]
+    has = (
+        f"import sys; sys.path[:0] = {[str(ROOT / 'tests'), str(Path(__file__).parent)]}",
+        "from test_pages import BLOCKS, what_a_reader_has",
+        f"globals().update(what_a_reader_has(BLOCKS[{name!r}]))",
+    )
+    begun = "globals().get('run', ())" if needs_an_end(name) else "()"
+    end = (f"for _ in {begun}:", "    run.finish('it works')")
+    Path("script.py").write_text("\n".join((*has, block, *end)))
+    root = "run" if re.search(r"\brun_dir\b(?!=)", block) else "runs/first"
+    words = ("launch", root, "--foreground", "--max-restarts", "0", "--no-standby", "--")
+    command = [sys.executable, "-m", "tfckpt_tui", *words, *python_with_tensorflow(), "script.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=540)
+    run = RunDirectory(Path(root))
+    log = run.worker_log(0)
+    assert done.returncode == 0, (log.read_text() if log.exists() else done.stderr)[-2000:]
+    assert load(run.run_file, RunInfo).strategy, "the chief has started there"
+
+
+def needs_an_end(name: str) -> bool:
+    """Whether a block begins no loop: a run that has not begun would stay in its process."""
+    return re.search(r"^\s*for\b|SteeringCallback", BLOCKS[name], re.MULTILINE) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "runs"),
+    [
+        *((name, alone) for name in sorted(BLOCKS.keys() - OF_A_NEW_PROCESS)),
+        *((name, launched) for name in TRAIN if name.startswith(FIRST_PAGES)),
+        *weekly(*((name, launched) for name in TRAIN if not name.startswith(FIRST_PAGES))),
+    ],
+)
+def test_a_block_of_a_page_runs_as_it_stands(
+    name: str, runs: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs(name)
 
 
 @pytest.mark.parametrize("name", sorted(OF_A_NEW_PROCESS))
