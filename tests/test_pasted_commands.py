@@ -33,6 +33,7 @@ KNOWN = {
     "extensions": {"action.name", "clean(section.command)"},
     "job_control": {"command", "job.id"},
     "job_queries": {"job.id", "job_id"},
+    "keras_library": {"value"},
     "likely_causes": {"key"},
     "main": {"error.ctx.command_path"},
     "named_processes": {"pid"},

@@ -38,6 +38,7 @@ PAGES = {
             "keras",
             "retention",
             "saving",
+            "several-workers",
         )
     },
 }
@@ -46,7 +47,7 @@ BLOCKS = {
     for name, page in PAGES.items()
     for number, block in enumerate(python_blocks(page), 1)
 }
-OF_A_NEW_PROCESS = {"keras-1"}
+OF_A_NEW_PROCESS = {"keras-1", "several-workers-1"}
 """They choose threads, which is possible only before TensorFlow computes."""
 TRAIN = sorted(
     name
@@ -220,6 +221,7 @@ def test_a_block_that_begins_a_process_runs_as_it_stands(name: str, tmp_path: Pa
     with reserved_ports(1) as (port,):
         cluster = {"worker": [f"127.0.0.1:{port}"]}
         task = {"cluster": cluster, "task": {"type": "worker", "index": 0}}
-        done = run_with_tensorflow(script, TF_CONFIG=json.dumps(task))
+        run_dir = str(tmp_path / "runs" / "first")
+        done = run_with_tensorflow(script, TF_CONFIG=json.dumps(task), TFCKPT_RUN_DIR=run_dir)
     assert done.returncode == 0, done.stderr[-2000:]
     assert (tmp_path / "runs" / "first" / "checkpoint").exists()
