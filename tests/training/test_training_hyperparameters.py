@@ -531,6 +531,24 @@ def test_a_schedule_has_a_factor(scheduled, tmp_path):
     assert changed.graphs == 1
 
 
+def test_a_rate_by_a_schedule_is_told_with_the_factor_that_was_restored_after_it():
+    from tfckpt_trainer.training.hyperparameters.hyperparameters import Hyperparameters
+    from tfckpt_trainer.training.hyperparameters.sources import OwnSource
+
+    values = {"factor": 1.0}
+    found = Hyperparameters()
+    rate = OwnSource("rate", lambda: 0.1 * values["factor"], lambda _: None, Bounds())
+    rate.schedule = "Decay"
+    found.add(rate)
+    factor = partial(values.__setitem__, "factor")
+    found.add(OwnSource("factor", lambda: values["factor"], factor, Bounds()))
+    saved = found.look(7)
+    factor(0.5)
+    found.look(18)
+    found.restore(saved, 7)
+    assert {one.name: one.value for one in found.told()} == {"rate": 0.1, "factor": 1.0}
+
+
 def vanishing():
     """A schedule that is NaN after step 5: a root of a negative number."""
     import keras

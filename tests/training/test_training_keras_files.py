@@ -14,7 +14,8 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 pytestmark = pytest.mark.tensorflow
 
 CASES = [
-    "files", "initial_epoch", "keras", "loaded", "optimizer", "other", "shapes", "torn", "without",
+    "files", "initial_epoch", "keras", "late", "loaded", "optimizer", "other", "own start",
+    "shapes", "torn", "without",
 ]  # fmt: skip
 
 
@@ -35,7 +36,7 @@ def found(place):
     return cases
 
 
-@pytest.mark.parametrize("case", ["backup", "files"])
+@pytest.mark.parametrize("case", ["backup", "files", "initial_epoch"])
 def test_it_goes_on_as_keras_does_bit_for_bit(found, case):
     assert found[case]["epochs"] == [2, 3]
     assert found[case]["values"] == found["keras"]
@@ -61,6 +62,7 @@ def test_a_log_goes_on_too(found, place):
         ("optimizer", "has the state of adam, and the optimizer of the script is rm_sprop"),
         ("shapes", "its shapes are not those of this model"),
         ("torn", "is not a valid Keras file"),
+        ("late", "it has done 2 epochs, and initial_epoch is 3"),
     ],
 )
 def test_a_backup_that_does_not_fit_is_refused_and_not_lost(found, case, problem):
@@ -81,7 +83,7 @@ def test_another_file_in_the_directory_of_the_run_is_named_with_the_reason(found
     assert any(reason in message for message in found[case]["messages"])
 
 
-@pytest.mark.parametrize(("case", "first"), [("initial_epoch", 1), ("without", 0)])
+@pytest.mark.parametrize(("case", "first"), [("own start", 1), ("without", 0)])
 def test_a_script_that_chose_its_start_and_an_empty_backup_begin_anew(found, case, first):
     assert found[case]["epochs"][0] == first
     assert "Started at step 0." in found[case]["messages"]

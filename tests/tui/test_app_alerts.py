@@ -52,7 +52,7 @@ async def test_failing_saves_are_in_the_header_the_events_and_on_a_page(
             "the key that helps",
         )
         live.live_worker(0, saves=SaveStatus(saved_step=438))
-        await until_shown(pilot, "All alerts and diagnostics are resolved.")
+        await until_shown(pilot, "There are no alerts and no diagnostics.")
 
 
 async def test_problems_that_the_events_count_are_read_in_full_on_the_page(
@@ -69,7 +69,7 @@ async def test_problems_that_the_events_count_are_read_in_full_on_the_page(
             "the whole sentence",
         )
         live.run.job_file.unlink()
-        await until_shown(pilot, "All alerts and diagnostics are resolved.")
+        await until_shown(pilot, "There are no alerts and no diagnostics.")
 
 
 async def test_the_stop_dialog_says_that_saves_fail(live: RunFactory) -> None:

@@ -440,6 +440,9 @@ async def test_the_help_is_searched(live: RunFactory) -> None:
 async def test_what_is_typed_right_behind_the_slash_is_searched_for(
     live: RunFactory, key: str, typed: str
 ) -> None:
+    log = live.run.worker_log(0)
+    log.parent.mkdir(exist_ok=True)
+    log.write_text("a kernel was launched\n")
     async with opened(live.run) as pilot:
         await pilot.press(key)
         await until_screen(pilot, Page)

@@ -307,6 +307,15 @@ def test_a_directory_of_event_files_is_opened(tmp_path: Path) -> None:
     assert list(open_run(run.root).metrics["loss"].values) == [step / 2 for step in range(40)]
 
 
+def test_what_keras_counts_by_epochs_is_told_as_epochs(tool: Tool, tmp_path: Path) -> None:
+    epochs = [event(step, float_value("epoch_loss", 1)) for step in range(3)]
+    write(tmp_path / "run" / "train", *epochs)
+    write(tmp_path / "run" / "validation", *epochs)
+    said = tool("status", tmp_path / "run").data
+    assert "event files up to epoch 2, written" in said
+    assert "1.00 s an epoch" in said
+
+
 def test_commands_show_them(tool: Tool, tmp_path: Path) -> None:
     write(tmp_path / "run", *WRITTEN)
     said = tool("status", tmp_path / "run")
@@ -314,7 +323,12 @@ def test_commands_show_them(tool: Tool, tmp_path: Path) -> None:
     assert "1.00 s a step" in said.data
     document = json.loads(tool("status", tmp_path / "run", "--json").data)
     check(StatusReport, document)
-    assert document["run"]["event_files"] == {"step": 39, "at": 1039.0, "step_seconds": 1.0}
+    assert document["run"]["event_files"] == {
+        "step": 39,
+        "unit": "step",
+        "at": 1039.0,
+        "step_seconds": 1.0,
+    }
     assert tool("metrics", tmp_path / "run").data.splitlines()[1:3] == [
         "1000.000,0,0,loss,0.0",
         "1001.000,1,0,loss,0.5",

@@ -71,6 +71,9 @@ def root(tmp_path: Path) -> Path:
     directory.mkdir()
     write_floats(directory / "ckpt-100", [1.0])
     (directory / "checkpoint").write_text('model_checkpoint_path: "ckpt-100"\n')
+    for path in directory.iterdir():
+        # Before any process that runs now.
+        os.utime(path, (1_000_000, 1_000_000))
     return directory
 
 
@@ -115,6 +118,24 @@ def test_the_directory_is_found(
         place.mkdir(parents=True, exist_ok=True)
     pid = start(*words, held=tuple(held))
     assert found(pid) == (tmp_path / expected, tmp_path / logdir if logdir else None)
+
+
+@pytest.mark.parametrize(
+    ("events", "logdir"), [(f"logs/{EVENTS}", "logs"), (f"my runs/tb/train/{EVENTS}", None)]
+)
+def test_checkpoints_near_the_open_event_files_are_found_between_saves(
+    start: Start, root: Path, tmp_path: Path, events: str, logdir: str | None
+) -> None:
+    (tmp_path / events).parent.mkdir(parents=True)
+    pid = start(held=(events,))
+    # Those of another program beside them are not of this process.
+    (tmp_path / "other").mkdir()
+    write_floats(tmp_path / "other" / "ckpt-7", [1.0])
+    for path in (tmp_path / "other").iterdir():
+        os.utime(path, (1_000_000, 1_000_000))
+    for path in root.iterdir():
+        os.utime(path)
+    assert found(pid) == (root, tmp_path / logdir if logdir else None)
 
 
 def test_none_and_several_directories_are_told_with_what_to_do(

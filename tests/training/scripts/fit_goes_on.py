@@ -87,6 +87,11 @@ def go_on(case: str) -> dict[str, object]:
             model = compiled(units=9)
     elif case == "initial_epoch":
         arguments = {"initial_epoch": 1}
+    elif case == "late":
+        arguments = {"initial_epoch": 3}
+    elif case == "own start":
+        shutil.copy(root / "kept.keras", run_dir)
+        callbacks, arguments = [], {"initial_epoch": 1}
     elif case == "without":
         callbacks = [keras.callbacks.BackupAndRestore(root / "empty")]
     try:

@@ -38,6 +38,7 @@ __all__ = [
     "Variable",
     "array_slicing",
     "as_array",
+    "as_served",
     "begin_at_epoch",
     "build_optimizer",
     "build_symbolically",
@@ -265,6 +266,15 @@ def save_model_for_serving(model: keras.Model, path: str) -> None:
     """Writes a SavedModel with the function that serves the model."""
     # Keras 2 prints nothing.
     model.export(path, **({"verbose": False} if keras is keras_3 else {}))
+
+
+def as_served(inputs: Any) -> Any:
+    """Returns the inputs of a model as the function takes them that serves it."""
+    if keras is keras_3:
+        return inputs
+    # Keras 2 lists them.
+    flat = tf.nest.flatten(inputs)
+    return flat if len(flat) > 1 else flat[0]
 
 
 def build_symbolically(model: keras.Model, specification: Any) -> None:

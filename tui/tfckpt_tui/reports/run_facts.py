@@ -107,14 +107,22 @@ class EventFileFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The newest metrics in the TensorBoard event files of a directory.
 
     Attributes:
-        step: The highest step of them, as the program counts it: it may be an epoch.
+        step: The highest step of them, as the program counts it.
+        unit: What that counts: `epoch` if Keras names its metrics so, as in `epoch_loss`; else
+            `step`, though it may be an epoch.
         at: When the last of them were written.
         step_seconds: Seconds from one step to the next, on average; null if unknown.
     """
 
     step: int
+    unit: str
     at: float
     step_seconds: float | None
+
+    @property
+    def per(self) -> str:
+        """What follows a duration: `a step` or `an epoch`."""
+        return "an epoch" if self.unit == "epoch" else f"a {self.unit}"
 
 
 class JobFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -318,6 +318,8 @@ class Hyperparameters:
             is_told = not source.schedule or before.until != now.until
             if is_told and value != before.value:
                 changes.append(ValueChange(name, before.value, value))
+        # A rate by a schedule depends on its factor, which may have been restored after it.
+        self.look(step)
         return changes
 
 

@@ -238,9 +238,9 @@ def fit(
             ByDefault(steps, watched_metric(callbacks, validates=held_out is not None)),
         ),
     )
-    if not initial_epoch:
-        files = KerasFiles(run._run, group, model, backup_directories(callbacks), steps)
-        run._restores.begin = files.load_newest
+    backups = backup_directories(callbacks)
+    files = KerasFiles(run._run, group, model, backups, steps, initial_epoch)
+    run._restores.begin = files.load_newest
     validation = None
     if held_out is not None:
         size = validation_batch_size or batch_size

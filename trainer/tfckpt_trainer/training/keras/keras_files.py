@@ -53,6 +53,8 @@ class KerasFiles:
         run: The run directory, whose files are used if they fit.
         backups: Directories of `BackupAndRestore`, whose files have to fit.
         epoch_steps: Steps of an epoch.
+        initial_epoch: The first epoch of the run. If the script begins later than at 0, only
+            backups count, as in Keras.
     """
 
     def __init__(
@@ -62,12 +64,14 @@ class KerasFiles:
         model: keras.Model,
         backups: Sequence[Path],
         epoch_steps: int,
+        initial_epoch: int,
     ) -> None:
         self._run = run
         self._group = group
         self._model = model
         self._backups = backups
         self._epoch_steps = epoch_steps
+        self._initial_epoch = initial_epoch
 
     def load_newest(self) -> StartingPoint:
         """Loads the newest file that fits the model, if the script has not loaded one itself.
@@ -87,7 +91,7 @@ class KerasFiles:
         if failures:
             raise RefusedError(_refusal(choice.path, failures[0]))
         return StartingPoint(
-            choice.epoch * self._epoch_steps,
+            (choice.epoch - self._initial_epoch) * self._epoch_steps,
             f"with weights, optimizer state and epoch of {choice.path}",
             choice.passed_over,
         )
@@ -111,7 +115,7 @@ class KerasFiles:
         return _Choice(passed_over=tuple(passed_over))
 
     def _files(self) -> Iterator[tuple[Path, OtherFile]]:
-        for root in (*self._backups, self._run.root):
+        for root in (*self._backups, *([] if self._initial_epoch else [self._run.root])):
             # A first start has no directory yet.
             files = find_neighbours(root).others if root.is_dir() else ()
             for file in files:
@@ -140,7 +144,12 @@ class KerasFiles:
             if self._has_values(weights):
                 raise RefusedError("the script has loaded its weights")
         is_backup = file.epoch is not None and path.name == "latest.weights.h5"
-        return file.epoch if is_backup and file.epoch is not None else done // self._epoch_steps
+        epoch = file.epoch if is_backup and file.epoch is not None else done // self._epoch_steps
+        if epoch < self._initial_epoch:
+            raise RefusedError(
+                f"it has done {epoch} epochs, and initial_epoch is {self._initial_epoch}"
+            )
+        return epoch
 
     def _check_optimizer(self, states: Sequence[Array]) -> None:
         own = self._model.optimizer
@@ -176,8 +185,9 @@ def _steps_of(optimizer: Any) -> int:
 
 
 def _refusal(path: str, problem: str) -> str:
+    named = problem if path in problem else f"{path}: {problem}"
     return (
-        f"Training cannot go on from {path}: {problem.rstrip('.')}. A start at step 0 would lose "
+        f"Training cannot go on from {named.rstrip('.')}. A start at step 0 would lose "
         "what it holds. To start at step 0 all the same, move it away: "
         f"`mv {shlex.quote(path)} {shlex.quote(path + '.old')}`."
     )

@@ -37,7 +37,7 @@ from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_trainer.rundir.storage.files import PrivateDirectory
 from tfckpt_trainer.training.checkpoint.saves.save_protocol import describe_failure, is_disk_full
 from tfckpt_trainer.training.checkpoint.state import SharedState
-from tfckpt_trainer.training.keras_library import keras, save_model_for_serving
+from tfckpt_trainer.training.keras_library import as_served, keras, save_model_for_serving
 from tfckpt_trainer.training.state.adapted import compare_adapted
 from tfckpt_trainer.training.state.values_by_path import UNTRACKED
 from tfckpt_trainer.training.steps.inputs import Inputs
@@ -185,7 +185,7 @@ def _read_saved_model(model: keras.Model, path: Path) -> Callable[[Arrays], Any]
 
     def answer(flat: Arrays) -> Any:
         # The closure keeps the loaded object alive, which owns the variables.
-        return loaded.serve(_packed(model, [tf.constant(array) for array in flat]))
+        return loaded.serve(as_served(_packed(model, [tf.constant(array) for array in flat])))
 
     return answer
 

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.training.keras_library import SeedGenerator, keras
+from tfckpt_trainer.training.keras_library import SeedGenerator, keras, other_keras
 from tfckpt_trainer.training.state.variables import is_variable
 
 _Trackable = tf.__internal__.tracking.Trackable
@@ -43,6 +43,9 @@ def check_passed(passed: Mapping[str, Any], extra: Mapping[str, Any]) -> None:
     """
     for name in ("model", "optimizer"):
         _check_members(name, passed.get(name), (_Trackable,), "an object that TensorFlow tracks")
+        for thing in tf.nest.flatten(passed.get(name)):
+            if problem := other_keras(thing):
+                raise UsageError(problem)
     _check_members("metrics", passed.get("metrics"), _METRICS, "a Keras metric")
     for name, thing in extra.items():
         if name in {"model", "optimizer", "metrics", "step"}:

@@ -55,7 +55,6 @@ class DiagnosticsScreen(Modal[str | None]):
             page.border_title = Content(
                 " alerts and diagnostics " if self._snapshot.alerts else " diagnostics "
             )
-            page.border_subtitle = Content(" ↑ ↓ scroll · esc close ")
             yield Static(id="diagnostics-text")
         yield from progress_below(self)
 
@@ -92,6 +91,9 @@ class DiagnosticsScreen(Modal[str | None]):
             self._update()
 
     def _update(self) -> None:
+        copies = "" if any(_listed(self._snapshot)) else "y copy · "
+        page = self.query_one("#diagnostics")
+        page.border_subtitle = Content(f" {copies}↑ ↓ scroll · esc close ")
         text = self.query_one("#diagnostics-text", Static)
         text.update(self._content(text.content_size.width))
 

@@ -160,8 +160,10 @@ def _print_processes(processes: Sequence[HostProcess]) -> None:
 def _event_files_text(files: EventFileFacts) -> str:
     """Returns how far the event files of a directory go."""
     ago = units.ago(max(0.0, time.time() - files.at))
-    pace = "" if files.step_seconds is None else f", {units.step_time(files.step_seconds)} a step"
-    return f"event files up to step {files.step:,}, written {ago}{pace}"
+    pace = ""
+    if files.step_seconds is not None:
+        pace = f", {units.step_time(files.step_seconds)} {files.per}"
+    return f"event files up to {files.unit} {files.step:,}, written {ago}{pace}"
 
 
 def _job_text(job: JobFacts) -> str:

@@ -188,9 +188,15 @@ def newest_metrics(points: Sequence[SeriesPoint]) -> EventFileFacts | None:
     is_known = steps > 0 and seconds > 0
     return EventFileFacts(
         step=last.step,
+        unit="epoch" if all(map(_is_of_epochs, last.metrics)) else "step",
         at=ordered[-1].at,
         step_seconds=seconds / steps if is_known else None,
     )
+
+
+def _is_of_epochs(name: str) -> bool:
+    """Whether Keras writes a metric of this name once an epoch, with its number as the step."""
+    return PurePath(name).name.startswith("epoch_")
 
 
 def find_event_files(run: RunDirectory) -> list[Path]:

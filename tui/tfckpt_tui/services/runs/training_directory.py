@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
+from tfckpt_trainer.catalog.directory.other_formats import find_neighbours, has_keras_file
+from tfckpt_trainer.catalog.scan.states import CLOCK_SLACK_SECONDS
 from tfckpt_trainer.errors import UsageError
 from tfckpt_tui.formats.process_columns import HostProcess
 from tfckpt_tui.services.runs.host_processes import directory_of_file
@@ -44,7 +48,8 @@ def find_training_directory(pid: int, now: float) -> TrainingDirectory:
     """
     processes = attached_processes(pid, now)
     opened, named, logs = map(_outermost, _directories(processes))
-    roots = opened or named or logs
+    since = min(process.started_at for process in processes) - CLOCK_SLACK_SECONDS
+    roots = opened or named or _with_checkpoints(logs, since) or logs
     if not roots:
         raise UsageError(
             f"{processes[0].title} has no checkpoint or event file open, and its arguments name no "
@@ -77,6 +82,34 @@ def _directories(processes: Iterable[HostProcess]) -> tuple[set[Path], set[Path]
             if option in _CHECKPOINT_OPTIONS | _LOG_OPTIONS and named.is_dir():
                 (logs if option in _LOG_OPTIONS else arguments).add(named)
     return opened, arguments, logs
+
+
+def _with_checkpoints(logs: Iterable[Path], since: float) -> Sequence[Path]:
+    """Returns directories near those of event files that have checkpoints of this process.
+
+    Between two saves, a process has no checkpoint open. Scripts write event files into the
+    directory of their checkpoints, below it, or beside it.
+
+    Args:
+        logs: The directories of event files.
+        since: When the process began.
+    """
+    near: set[Path] = set()
+    for log in logs:
+        with suppress(OSError):
+            beside = find_neighbours(log.parent).below
+            near.update((log, log.parent, *(log.parent / name for name in beside)))
+    return _outermost({place for place in near if _has_checkpoint(place, since)})
+
+
+def _has_checkpoint(place: Path, since: float) -> bool:
+    with suppress(OSError), os.scandir(place) as entries:
+        return any(
+            (owner_of(entry.name) or has_keras_file([entry.name]))
+            and entry.stat().st_mtime >= since
+            for entry in entries
+        )
+    return False
 
 
 def _log_directory(place: Path) -> Path:

@@ -262,14 +262,14 @@ def _measured(measured: EventFileFacts, now: float, width: int) -> tuple[Span, .
     """Returns how far event files go, of a run that this library did not train."""
     ago = units.ago(max(0.0, now - measured.at))
     spans: list[Span] = [
-        ("event files up to step ", "label"),
+        (f"event files up to {measured.unit} ", "label"),
         (f"{measured.step:,}", "value"),
         (f", written {ago}", "muted"),
     ]
     if measured.step_seconds is None:
         return tuple(spans)
     step_time = units.step_time(measured.step_seconds)
-    pace: list[Span] = [("  ", ""), (step_time, "value"), (" a step", "label")]
+    pace: list[Span] = [("  ", ""), (step_time, "value"), (f" {measured.per}", "label")]
     fits = StyledLine((*spans, *pace)).width <= width
     return (*spans, *pace) if fits else tuple(spans)
 
