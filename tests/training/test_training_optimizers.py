@@ -10,6 +10,7 @@ from kerases import KERAS_2, KERAS_3, environment_of
 from training_cluster import SCRIPTS
 
 from tensorflow_processes import run_with_tensorflow
+from tfckpt_trainer.errors import UsageError
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.matrix]
 
@@ -56,3 +57,15 @@ def test_its_hyperparameters_are_found_and_a_changed_one_trains_as_one_that_was_
 ):
     assert found(keras)[name]["hyperparameters"] == (OF_BOTH | OF_KERAS_2)[name]
     assert found(keras)[name]["changed"]
+
+
+def test_a_model_of_the_keras_that_tensorflow_does_not_use_is_refused():
+    import tensorflow as tf
+
+    from tfckpt_trainer.training.state.passed import check_passed
+
+    members = {"__module__": "tf_keras.src.engine.sequential"}
+    model = type("Sequential", (tf.Module,), members)()
+    with pytest.raises(UsageError, match="The Sequential is of tf_keras") as refusal:
+        check_passed({"model": model}, {})
+    assert "Set `TF_USE_LEGACY_KERAS=1` in the environment" in str(refusal.value)
