@@ -138,6 +138,16 @@ def test_checkpoints_near_the_open_event_files_are_found_between_saves(
     assert found(pid) == (root, tmp_path / logdir if logdir else None)
 
 
+def test_a_command_needs_no_directory_of_a_process_that_names_it(
+    start: Start, root: Path, tool: Tool
+) -> None:
+    pid = start("--model_dir", "my runs")
+    said = tool("status", "--pid", pid).data
+    assert f"run       {root}" in said
+    assert f"process {pid} " in said
+    assert "Name a directory, or a process by --pid." in tool("status").words
+
+
 def test_none_and_several_directories_are_told_with_what_to_do(
     start: Start, root: Path, tmp_path: Path, tool: Tool
 ) -> None:

@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -110,6 +111,7 @@ def _word_for(param: click.Parameter | None) -> str:
 
 _RUN = DirectoryPath()
 RunArgument = click.argument("directory", type=_RUN, metavar="RUN")
+RunOrProcessArgument = click.argument("directory", required=False, type=_RUN, metavar="[RUN]")
 DirectoryArgument = click.argument("directory", required=False, type=_RUN, metavar="[DIRECTORY]")
 
 
@@ -125,7 +127,7 @@ PidOption = click.option(
     "--pid",
     type=click.IntRange(min=1),
     metavar="PID",
-    help="A process of this host that trains without tfckpt_trainer.",
+    help="A process of this host that trains without tfckpt_trainer; RUN can be left out then.",
 )
 
 
@@ -487,12 +489,36 @@ def run(arguments: list[str]) -> int:
         return _report(kind(f"{describe_error(error).rstrip('.')}."), as_json)
 
 
+def named_directory(
+    directory: Path | None, logdir: Path | None, pid: int | None
+) -> tuple[Path, Path | None]:
+    """Returns the directory that a user named, or that in which a process trains, and its logdir.
+
+    Raises:
+        click.UsageError: The user named neither.
+        TfckptError: See `find_training_directory`.
+    """
+    if directory is not None:
+        return directory, logdir
+    if pid is None:
+        raise click.UsageError("Name a directory, or a process by --pid.")
+    # Imported here: few commands name a process.
+    from tfckpt_tui.services.runs.training_directory import find_training_directory
+
+    found = find_training_directory(pid, time.time())
+    return found.root, logdir or found.logdir
+
+
 def on_open_run(act: Callable[..., Any]) -> Callable[..., Any]:
     """Decorates a command that acts on a run: it gets the opened run, not the directory."""
 
     def opened(
-        directory: Path, logdir: Path | None = None, pid: int | None = None, **options: Any
+        directory: Path | None,
+        logdir: Path | None = None,
+        pid: int | None = None,
+        **options: Any,
     ) -> Any:
+        directory, logdir = named_directory(directory, logdir, pid)
         run = open_run(directory, logdir=logdir, process=pid)
         try:
             with without_links(run.root):

@@ -38,13 +38,14 @@ from tfckpt_tui.cli.main import (
     LogdirOption,
     PidOption,
     RunArgument,
+    RunOrProcessArgument,
+    named_directory,
     prints,
 )
 from tfckpt_tui.cli.output import app_unavailable_reason, print_json, print_line, print_message
 from tfckpt_tui.reports.control import LaunchReport
 from tfckpt_tui.services.runs.open_run import directory_of_runs, open_run
 from tfckpt_tui.services.runs.recent_runs import remember_run
-from tfckpt_tui.services.runs.training_directory import find_training_directory
 
 DEMO_MODULE = "tfckpt_trainer.examples.language_model"
 
@@ -308,7 +309,7 @@ def launch(
 
 
 @click.command()
-@click.argument("directory", required=False, type=DirectoryPath(), metavar="[RUN]")
+@RunOrProcessArgument
 @click.option("--read-only", is_flag=True, help="Switch off everything that changes the run.")
 @click.option(
     "--poll",
@@ -327,14 +328,9 @@ def attach(
 ) -> int:
     """Open the app on a run, or on any directory of TensorFlow checkpoints or event files.
 
-    In an empty directory, the app offers to launch a run. With --pid and without RUN, the app opens
-    on the directory that the process trains into.
+    In an empty directory, the app offers to launch a run.
     """
-    if pid is not None and directory is None:
-        found = find_training_directory(pid, time.time())
-        directory, logdir = found.root, logdir or found.logdir
-    if directory is None:
-        raise click.UsageError("Name a directory, or a process by --pid.")
+    directory, logdir = named_directory(directory, logdir, pid)
     run = open_run(directory, may_be_empty=not app_unavailable_reason(), logdir=logdir, process=pid)
     _check_terminal(detach=False)
     return _open_app(run, read_only=read_only, poll=poll)

@@ -6,14 +6,14 @@ import click
 
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.cli.main import FiniteRange, PidOption, RunArgument, on_open_run, prints
+from tfckpt_tui.cli.main import FiniteRange, PidOption, RunOrProcessArgument, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_line
 from tfckpt_tui.reports.stacks import StacksReport, WorkerStacksFacts
 from tfckpt_tui.services.runs.stacks import innermost_frames, read_stacks
 
 
 @click.command()
-@RunArgument
+@RunOrProcessArgument
 @click.option("--all", "show_all", is_flag=True, help="Show all threads, and all their frames.")
 @click.option(
     "--timeout",

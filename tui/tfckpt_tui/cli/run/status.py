@@ -15,7 +15,14 @@ from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.launch.batch.jobs import WAITING, JobState
 from tfckpt_trainer.rundir.event_log import read_entries, require_event_log
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_tui.cli.main import LogdirOption, PidOption, RunArgument, on_open_run, prints
+from tfckpt_tui.cli.main import (
+    LogdirOption,
+    PidOption,
+    RunArgument,
+    RunOrProcessArgument,
+    on_open_run,
+    prints,
+)
 from tfckpt_tui.cli.output import print_json, print_line, print_message, print_table
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.code_version import code_in_words
@@ -41,7 +48,7 @@ _NODES_SHOWN = 8
 
 
 @click.command()
-@RunArgument
+@RunOrProcessArgument
 @click.option("--watch", is_flag=True, help="Print the status every two seconds, until ctrl+c.")
 @LogdirOption
 @PidOption

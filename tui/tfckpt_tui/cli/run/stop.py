@@ -13,7 +13,7 @@ from tfckpt_trainer.launch.supervision.stop import wait_for_end
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandState, StopArguments
 from tfckpt_tui.cli.confirmation import confirm
-from tfckpt_tui.cli.main import PidOption, RunArgument, on_open_run, prints
+from tfckpt_tui.cli.main import PidOption, RunOrProcessArgument, on_open_run, prints
 from tfckpt_tui.cli.output import CommandProgress, print_json, print_line, print_message
 from tfckpt_tui.cli.run.control import send, waiting
 from tfckpt_tui.reports.control import CommandReport, ForcedStopReport
@@ -31,7 +31,7 @@ END_SECONDS = 5.0
 
 
 @click.command()
-@RunArgument
+@RunOrProcessArgument
 @click.option(
     "--save/--no-save", "with_save", default=True, help="Save a checkpoint first (default)."
 )
