@@ -86,7 +86,8 @@ SCALED_OPTIMIZER = (
 OPTIMIZERS = (
     keras.optimizers.Optimizer,
     SCALED_OPTIMIZER,
-    *filter(None, [getattr(getattr(keras.optimizers, "legacy", None), "Optimizer", None)]),
+    # Keras 3 has this name for a class that refuses to be used.
+    *(() if keras is keras_3 else (keras.optimizers.legacy.Optimizer,)),
 )
 """What is an optimizer; they need not have a class in common."""
 
