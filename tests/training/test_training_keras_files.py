@@ -89,6 +89,18 @@ def test_a_script_that_chose_its_start_and_an_empty_backup_begin_anew(found, cas
     assert "Started at step 0." in found[case]["messages"]
 
 
+@pytest.mark.needs("tf_keras")
+def test_a_legacy_optimizer_begins_anew_beside_the_file_of_another_one(tmp_path):
+    words = ["kept", "legacy", "--root", tmp_path]
+    script = SCRIPTS / "fit_goes_on.py"
+    done = run_with_tensorflow(script, *words, TF_USE_LEGACY_KERAS="1")
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])["legacy"]
+    assert found["epochs"] == [0, 1, 2, 3]
+    reason = "kept.keras: Keras loads no state into a legacy optimizer."
+    assert any(reason in message for message in found["messages"])
+
+
 @pytest.mark.weekly
 def test_two_workers_load_the_same_file(found, place):
     assert found["keras"]

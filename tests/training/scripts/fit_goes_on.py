@@ -7,15 +7,17 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
-import keras
 import numpy as np
+from tensorflow import keras
 
 from tfckpt_trainer import fit
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.training import create_strategy
+from tfckpt_trainer.training.keras_library import as_array, variables_of
 
 parser = argparse.ArgumentParser()
 parser.add_argument("cases", nargs="+")
@@ -28,7 +30,7 @@ x = np.random.RandomState(1).randn(64, 4).astype("float32")
 y = x.sum(axis=1, keepdims=True)
 
 
-def compiled(optimizer: str = "adam", units: int = 8) -> keras.Model:
+def compiled(optimizer: Any = "adam", units: int = 8) -> keras.Model:
     keras.utils.set_random_seed(2)
     with strategy.scope():
         layers = [
@@ -41,50 +43,59 @@ def compiled(optimizer: str = "adam", units: int = 8) -> keras.Model:
     return model
 
 
+MODELS = {
+    "legacy": lambda: compiled(keras.optimizers.legacy.Adam()),
+    "optimizer": lambda: compiled("rmsprop"),
+    "other": lambda: compiled(units=9),
+    "shapes": lambda: compiled(units=9),
+}
+"""The models of cases that do not go on with the one that was saved."""
+
+
 def values(model: keras.Model) -> list[list[float]]:
-    variables = [*model.weights, *model.optimizer.variables]
-    return [keras.ops.convert_to_numpy(variable).ravel().tolist() for variable in variables]
+    variables = [*model.weights, *variables_of(model.optimizer)]
+    return [as_array(variable).ravel().tolist() for variable in variables]
 
 
 def backup() -> keras.callbacks.Callback:
-    return keras.callbacks.BackupAndRestore(root / "backup", delete_checkpoint=False)
+    return keras.callbacks.BackupAndRestore(str(root / "backup"), delete_checkpoint=False)
 
 
 def save() -> list[list[float]]:
     """Trains with Keras, which saves after two of four epochs; returns the values at the end."""
-    model, kept = compiled(), keras.callbacks.ModelCheckpoint(root / "kept.keras")
+    model, kept = compiled(), keras.callbacks.ModelCheckpoint(str(root / "kept.keras"))
     log = keras.callbacks.CSVLogger(str(root / "log.csv"))
     model.fit(x, y, epochs=2, shuffle=False, verbose=0, callbacks=[backup(), kept, log])
     model.fit(x, y, epochs=4, initial_epoch=2, shuffle=False, verbose=0)
     return values(model)
 
 
+def keep() -> None:
+    """Saves a file after a step, without a backup."""
+    kept = keras.callbacks.ModelCheckpoint(str(root / "kept.keras"))
+    compiled().fit(x, y, epochs=1, verbose=0, callbacks=[kept])
+
+
 def go_on(case: str) -> dict[str, object]:
     run_dir = Path(os.environ.get("TFCKPT_RUN_DIR") or root / f"run-{case}")
     run_dir.mkdir(exist_ok=True)
-    model = compiled()
+    model = MODELS.get(case, compiled)()
     callbacks = [backup()]
     arguments = {}
     if case == "files":
         shutil.copy(root / "kept.keras", run_dir)
         (run_dir / "torn.weights.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(80))
         callbacks = [keras.callbacks.CSVLogger(str(root / "log.csv"))]
-    elif case == "optimizer":
-        model = compiled("rmsprop")
-    elif case == "shapes":
-        model = compiled(units=9)
     elif case == "torn":
         torn = root / "torn"
         shutil.copytree(root / "backup", torn, dirs_exist_ok=True)
         os.truncate(torn / "latest.weights.h5", 5000)
         callbacks = [keras.callbacks.BackupAndRestore(torn)]
-    elif case in {"other", "loaded"}:
+    elif case in {"legacy", "loaded", "other"}:
         shutil.copy(root / "kept.keras", run_dir)
         callbacks = []
         if case == "loaded":
             model.load_weights(run_dir / "kept.keras")
-        else:
-            model = compiled(units=9)
     elif case == "initial_epoch":
         arguments = {"initial_epoch": 1}
     elif case == "late":
@@ -105,5 +116,6 @@ def go_on(case: str) -> dict[str, object]:
     return {"epochs": history.epoch, "values": values(model), "messages": messages}
 
 
+SAVES = {"keras": save, "kept": keep}
 for case in options.cases:
-    print(json.dumps({case: save() if case == "keras" else go_on(case)}))
+    print(json.dumps({case: SAVES[case]() if case in SAVES else go_on(case)}))

@@ -18,7 +18,7 @@ from tfckpt_trainer.catalog.directory.other_formats import OtherFile, find_neigh
 from tfckpt_trainer.errors import RefusedError, TfckptError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.training.checkpoint.restores.restore_manager import StartingPoint
-from tfckpt_trainer.training.keras_library import as_array, keras
+from tfckpt_trainer.training.keras_library import as_array, is_legacy, keras
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 from tfckpt_trainer.words.clean_text import clean
 
@@ -153,6 +153,8 @@ class KerasFiles:
 
     def _check_optimizer(self, states: Sequence[Array]) -> None:
         own = self._model.optimizer
+        if is_legacy(own):
+            raise RefusedError("Keras loads no state into a legacy optimizer")
         saved = {_stem(array.owner.rpartition("/")[2]) for array in states} - {""}
         if not states:
             raise RefusedError("it has no state of an optimizer")
