@@ -6,6 +6,7 @@ can be installed, and Keras 3 always is. Its tools for data and nests work with 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from types import SimpleNamespace
@@ -65,6 +66,7 @@ __all__ = [
     "titles_of_optimizers",
     "train_validation_split",
     "tree",
+    "unnumbered",
     "variables_of",
 ]
 
@@ -90,6 +92,11 @@ OPTIMIZERS = (
     *(() if keras is keras_3 else (keras.optimizers.legacy.Optimizer,)),
 )
 """What is an optimizer; they need not have a class in common."""
+
+
+def unnumbered(name: str) -> str:
+    """Returns a name without the number that Keras adds to tell objects of a class apart."""
+    return re.sub(r"_\d+$", "", name)
 
 
 def titles_of_optimizers() -> dict[str, str]:

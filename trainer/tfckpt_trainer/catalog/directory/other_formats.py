@@ -69,9 +69,11 @@ SAVED_MODEL = Format("SavedModel", "`tf.saved_model.load`")
 _ORBAX = Format("Orbax", "`orbax.checkpoint`")
 _ORBAX_FILES = frozenset({"_CHECKPOINT_METADATA", "manifest.ocdbt"})
 
-_BACKUP = "latest.weights.h5"
+BACKUP = "latest.weights.h5"
+"""What Keras's `BackupAndRestore` saves."""
+
 _BACKUP_METADATA = "training_metadata.json"
-"""Beside `latest.weights.h5`, Keras's `BackupAndRestore` writes how many epochs are done."""
+"""Beside it, how many epochs are done."""
 
 _METADATA_LIMIT = 1 << 16
 
@@ -250,7 +252,7 @@ def _described(root: Path, files: Iterable[tuple[str, Format]]) -> tuple[OtherFi
                 if stat.S_ISREG(facts.st_mode):
                     is_part = _is_part(root, name)
                     epoch, step = (None, None) if is_part else position_in_name(_without_end(name))
-                    if name == _BACKUP:
+                    if name == BACKUP:
                         epoch = _epoch_of_backup(root)
                     yield OtherFile(name, form, facts.st_size, facts.st_mtime, epoch, step)
                 elif stat.S_ISDIR(facts.st_mode) and not os.path.islink(root / name):

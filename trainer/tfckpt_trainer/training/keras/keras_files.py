@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,11 +13,11 @@ from typing import Any
 
 from tfckpt_trainer.bundle.exchange.array_file import Array
 from tfckpt_trainer.bundle.exchange.convert import open_array_file
-from tfckpt_trainer.catalog.directory.other_formats import OtherFile, find_neighbours
+from tfckpt_trainer.catalog.directory.other_formats import BACKUP, OtherFile, find_neighbours
 from tfckpt_trainer.errors import RefusedError, TfckptError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.training.checkpoint.restores.restore_manager import StartingPoint
-from tfckpt_trainer.training.keras_library import as_array, is_legacy, keras
+from tfckpt_trainer.training.keras_library import as_array, is_legacy, keras, unnumbered
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 from tfckpt_trainer.words.clean_text import clean
 
@@ -117,10 +116,11 @@ class KerasFiles:
     def _files(self) -> Iterator[tuple[Path, OtherFile]]:
         for root in (*self._backups, *([] if self._initial_epoch else [self._run.root])):
             # A first start has no directory yet.
+            directory = RunDirectory(root)
             files = find_neighbours(root).others if root.is_dir() else ()
             for file in files:
                 path = root / file.name
-                is_own = not (file.is_link_of_others or RunDirectory(root).stranger_of(path))
+                is_own = not (file.is_link_of_others or directory.stranger_of(path))
                 if is_own and file.name.endswith((".weights.h5", ".keras")):
                     yield path, file
 
@@ -143,8 +143,8 @@ class KerasFiles:
                 raise RefusedError("its optimizer has made no step")
             if self._has_values(weights):
                 raise RefusedError("the script has loaded its weights")
-        is_backup = file.epoch is not None and path.name == "latest.weights.h5"
-        epoch = file.epoch if is_backup and file.epoch is not None else done // self._epoch_steps
+        said = file.epoch if file.name == BACKUP else None
+        epoch = done // self._epoch_steps if said is None else said
         if epoch < self._initial_epoch:
             raise RefusedError(
                 f"it has done {epoch} epochs, and initial_epoch is {self._initial_epoch}"
@@ -155,13 +155,13 @@ class KerasFiles:
         own = self._model.optimizer
         if is_legacy(own):
             raise RefusedError("Keras loads no state into a legacy optimizer")
-        saved = {_stem(array.owner.rpartition("/")[2]) for array in states} - {""}
+        saved = {unnumbered(array.owner.rpartition("/")[2]) for array in states} - {""}
         if not states:
             raise RefusedError("it has no state of an optimizer")
-        if not _has_shapes(states, own.variables) or (saved and _stem(own.name) not in saved):
+        if not _has_shapes(states, own.variables) or (saved and unnumbered(own.name) not in saved):
             raise RefusedError(
                 f"it has the state of {', '.join(sorted(saved)) or 'another optimizer'}, and the "
-                f"optimizer of the script is {_stem(own.name)}"
+                f"optimizer of the script is {unnumbered(own.name)}"
             )
 
     def _has_values(self, arrays: Iterable[Array]) -> bool:
@@ -212,8 +212,3 @@ def _digest(chunks: Iterable[Any]) -> bytes:
     for chunk in chunks:
         digest.update(chunk.tobytes())
     return digest.digest()
-
-
-def _stem(name: str) -> str:
-    """Returns a name without the number that Keras adds to tell objects apart."""
-    return re.sub(r"_\d+$", "", name)

@@ -39,6 +39,7 @@ from tfckpt_trainer.training.state.variables import (
     raw_variable,
     rule_of,
     slot_of,
+    slot_path,
     variable_name,
 )
 from tfckpt_trainer.words.counts import few_of
@@ -382,8 +383,7 @@ def _pairs(root: Any, nodes: tuple[Node, ...]) -> Iterator[tuple[str, Any, Node]
             path, variable = found.get(saved.variable_node, ("", None))
             slot = slot_of(optimizer, variable, saved.slot_name)
             if slot is not None:
-                name = f"{path}/.OPTIMIZER_SLOT/{owner}/{saved.slot_name}"
-                yield name, slot, nodes[saved.slot_node]
+                yield slot_path(path, owner, saved.slot_name), slot, nodes[saved.slot_node]
 
 
 def describe_difference(key: str, variable: Any, index: Index) -> str:

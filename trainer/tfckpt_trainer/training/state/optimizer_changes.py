@@ -6,13 +6,17 @@ if they do not, their numbers say nothing to a user. The names of the saved vari
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tfckpt_trainer.bundle.object_graph import Node
-from tfckpt_trainer.training.keras_library import OPTIMIZERS, keras, titles_of_optimizers
+from tfckpt_trainer.training.keras_library import (
+    OPTIMIZERS,
+    keras,
+    titles_of_optimizers,
+    unnumbered,
+)
 from tfckpt_trainer.training.state.variables import variable_name
 from tfckpt_trainer.words.counts import count
 
@@ -129,8 +133,8 @@ def _misfits(optimizer: Any, node: Node, nodes: Sequence[Node]) -> Iterator[str]
 
 
 def _optimizer_of(name: str) -> str:
-    """Returns the name of an optimizer, without the number that tells it from its like."""
-    return re.sub(r"_\d+$", "", name.partition("/")[0])
+    """Returns the name of the optimizer of a variable."""
+    return unnumbered(name.partition("/")[0])
 
 
 def _role(name: str) -> str:

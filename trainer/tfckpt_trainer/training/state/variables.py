@@ -156,12 +156,23 @@ def live_objects(root: Any) -> Iterator[tuple[str, Any]]:
             for name in optimizer.get_slot_names():
                 slot = slot_of(optimizer, variable, name)
                 if slot is not None:
-                    yield f"{path}/.OPTIMIZER_SLOT/{owner}/{name}", slot
+                    yield slot_path(path, owner, name), slot
 
 
 def has_slots(thing: Any) -> bool:
     """Whether it is an optimizer whose slot variables TensorFlow saves beside their variables."""
     return hasattr(thing, "_create_or_restore_slot_variable") and hasattr(thing, "get_slot_names")
+
+
+def slot_path(variable: str, optimizer: str, name: str) -> str:
+    """Returns the path of a slot variable, as TensorFlow names it in a checkpoint.
+
+    Args:
+        variable: The path of the variable that it belongs to.
+        optimizer: The path of its optimizer.
+        name: What it is, such as `momentum`.
+    """
+    return f"{variable}/.OPTIMIZER_SLOT/{optimizer}/{name}"
 
 
 def slot_of(optimizer: Any, variable: Any, name: str) -> Any:
