@@ -28,13 +28,13 @@ from tfckpt_tui.app.runs_app import RunsApp
 from tfckpt_tui.app.widgets.run.run_list import BARS
 from tfckpt_tui.charting.view import saves_along
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
-from tfckpt_tui.reports.run_facts import StatusReport
+from tfckpt_tui.reports.run_facts import EventFileFacts, StatusReport
 from tfckpt_tui.services.metrics.event_files import BLOCK_BYTES
 from tfckpt_tui.services.metrics.metric_tail import (
     LOOK_SECONDS,
+    MOST_FILES,
     MetricTail,
     RecentMetrics,
-    newest_metrics,
     read_metrics,
 )
 from tfckpt_tui.services.runs.open_run import open_run as open_directory
@@ -55,6 +55,12 @@ def write(directory: Path, *records: bytes, name: str = NAME) -> Path:
 
 def values(points: Sequence[SeriesPoint], name: str = "loss") -> list[tuple[int, float | None]]:
     return [(point.step, point.metrics[name]) for point in points if name in point.metrics]
+
+
+def newest(directory: Path) -> EventFileFacts | None:
+    recent = RecentMetrics(RunDirectory(directory))
+    recent.read()
+    return recent.newest
 
 
 def read(directory: Path, name: str = "loss") -> list[tuple[int, float | None]]:
@@ -259,7 +265,7 @@ def test_a_run_that_reports_its_metrics_shows_no_others(tmp_path: Path) -> None:
 
 def test_the_newest_metrics_tell_the_step_and_the_pace(tmp_path: Path) -> None:
     write(tmp_path, *(event(10 * n, float_value("loss", n)) for n in range(200)))
-    measured = newest_metrics(RecentMetrics(RunDirectory(tmp_path)).read())
+    measured = newest(tmp_path)
     assert measured is not None
     assert (measured.step, measured.at, measured.step_seconds) == (1990, 2990.0, 1.0)
 
@@ -272,7 +278,7 @@ def test_the_highest_step_is_told_where_some_metrics_count_epochs(tmp_path: Path
             *(event(100 * n, float_value("by_step", n)) for n in range(epoch + 2)),
             *(event(n, float_value("by_epoch", n), at=2000.0) for n in range(epoch + 1)),
         )
-        measured = newest_metrics(RecentMetrics(RunDirectory(tmp_path)).read())
+        measured = newest(tmp_path)
         assert measured is not None
         assert measured.step == 100 * (epoch + 1)
         assert measured.at == 2000.0 + epoch
@@ -281,9 +287,22 @@ def test_the_highest_step_is_told_where_some_metrics_count_epochs(tmp_path: Path
 def test_after_a_restart_the_step_is_that_of_the_new_attempt(tmp_path: Path) -> None:
     write(tmp_path, *WRITTEN)
     write(tmp_path, event(20, float_value("loss", 5), at=3000.0), name="events.out.tfevents.2.host")
-    measured = newest_metrics(RecentMetrics(RunDirectory(tmp_path)).read())
+    measured = newest(tmp_path)
     assert measured is not None
     assert (measured.step, measured.at, measured.step_seconds) == (20, 3020.0, None)
+
+
+def test_files_beyond_the_most_are_said_to_be_left_out(tmp_path: Path, tool: Tool) -> None:
+    for number in range(MOST_FILES):
+        write(tmp_path / "runs" / f"{number // 2:03}", WRITTEN[1], name=f"tfevents.{number}")
+    complete = tool("metrics", tmp_path)
+    assert (len(complete.data.splitlines()), complete.words) == (MOST_FILES + 1, "")
+    write(tmp_path / "last" / "of" / "all", WRITTEN[2])
+    found = tool("metrics", tmp_path)
+    assert len(found.data.splitlines()) == MOST_FILES + 1
+    assert f"Only the first {MOST_FILES} event files were read." in found.words
+    said = tool("status", tmp_path).data
+    assert f"the first {MOST_FILES} event files up to step 1," in said
 
 
 def test_recent_metrics_are_kept_until_there_are_more(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ class SeriesReader:
     @property
     def measured(self) -> EventFileFacts | None:
         """The newest of the points that were read."""
-        return newest_metrics((self._newest or self._whole).newest_points)
+        return (self._newest or self._whole).newest
 
     def read(self) -> Samples:
         """Returns what is recorded; until all is read, the newest part of it."""
@@ -138,6 +138,11 @@ class _Followed:
         self.series = Series()
         self.newest_points: deque[SeriesPoint] = deque(maxlen=RECENT_POINTS)
         self._tail = MetricTail(run, first)
+
+    @property
+    def newest(self) -> EventFileFacts | None:
+        """The newest of the points that were read."""
+        return newest_metrics(self.newest_points, self._tail.has_all_files)
 
     def read_block(self) -> bool:
         """Reads a block; returns whether there may be another."""

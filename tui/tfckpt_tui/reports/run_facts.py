@@ -112,12 +112,20 @@ class EventFileFacts(msgspec.Struct, frozen=True, kw_only=True):
             `step`, though it may be an epoch.
         at: When the last of them were written.
         step_seconds: Seconds from one step to the next, on average; null if unknown.
+        most_files: How many of the event files were read, if there are others; else null.
     """
 
     step: int
     unit: str
     at: float
     step_seconds: float | None
+    most_files: int | None = None
+
+    @property
+    def reach(self) -> str:
+        """What is before their step: `event files up to step`."""
+        which = "" if self.most_files is None else f"the first {self.most_files} "
+        return f"{which}event files up to {self.unit}"
 
     @property
     def per(self) -> str:

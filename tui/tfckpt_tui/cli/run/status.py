@@ -170,7 +170,7 @@ def _event_files_text(files: EventFileFacts) -> str:
     pace = ""
     if files.step_seconds is not None:
         pace = f", {units.step_time(files.step_seconds)} {files.per}"
-    return f"event files up to {files.unit} {files.step:,}, written {ago}{pace}"
+    return f"{files.reach} {files.step:,}, written {ago}{pace}"
 
 
 def _job_text(job: JobFacts) -> str:

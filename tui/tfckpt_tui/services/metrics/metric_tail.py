@@ -7,8 +7,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 from tfckpt_trainer.rundir.event_log import RECENT_BYTES, SERIES_BYTES, SeriesTail
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -67,6 +68,8 @@ class MetricTail:
         """How often it began to read: more than once if files were replaced or moved."""
         self.is_behind = False
         """Whether the last read left something that is there already."""
+        self.has_all_files = True
+        """Whether all event files are read, rather than the first `MOST_FILES`."""
 
     def read_new(self) -> list[SeriesPoint]:
         """Returns the points recorded since the last call; none if there is no record."""
@@ -106,7 +109,7 @@ class MetricTail:
 
     def _look(self) -> None:
         """Finds new event files."""
-        found = find_event_files(self._run)
+        found, self.has_all_files = find_event_files(self._run)
         base = os.path.commonpath([path.parent for path in found]) if found else ""
         if self._files and base != self._base:
             # The metrics get other names.
@@ -133,6 +136,11 @@ class RecentMetrics:
         """
         self._tail = MetricTail(run, RECENT_BYTES)
         self._points: tuple[SeriesPoint, ...] = ()
+
+    @property
+    def newest(self) -> EventFileFacts | None:
+        """The newest of the points that were read."""
+        return newest_metrics(self._points, self._tail.has_all_files)
 
     def read(self) -> Sequence[SeriesPoint]:
         """Returns the newest points, oldest first; the same object until there are more."""
@@ -166,14 +174,19 @@ def recorded_bytes(run: RunDirectory) -> int:
     with suppress(OSError):
         return run.series.stat().st_size
     size = 0
-    for path in find_event_files(run):
+    for path in find_event_files(run).paths:
         with suppress(OSError):
             size += path.lstat().st_size
     return size
 
 
-def newest_metrics(points: Sequence[SeriesPoint]) -> EventFileFacts | None:
-    """Returns the newest of some points with its rate; None without points."""
+def newest_metrics(points: Sequence[SeriesPoint], has_all_files: bool) -> EventFileFacts | None:
+    """Returns the newest of some points with its rate; None without points.
+
+    Args:
+        points: Points of event files.
+        has_all_files: Whether they are of all event files.
+    """
     ordered = sorted((point for point in points if point.metrics), key=lambda point: point.at)
     if not ordered:
         return None
@@ -191,6 +204,7 @@ def newest_metrics(points: Sequence[SeriesPoint]) -> EventFileFacts | None:
         unit="epoch" if all(map(_is_of_epochs, last.metrics)) else "step",
         at=ordered[-1].at,
         step_seconds=seconds / steps if is_known else None,
+        most_files=None if has_all_files else MOST_FILES,
     )
 
 
@@ -199,17 +213,37 @@ def _is_of_epochs(name: str) -> bool:
     return PurePath(name).name.startswith("epoch_")
 
 
-def find_event_files(run: RunDirectory) -> list[Path]:
+class EventFiles(NamedTuple):
+    """The event files of a directory.
+
+    Attributes:
+        paths: In the order of the names, in each directory; those near the top come first.
+        are_all: Whether there are no others: the search for them has its limits.
+    """
+
+    paths: list[Path]
+    are_all: bool
+
+
+def find_event_files(run: RunDirectory) -> EventFiles:
     """Returns the event files in a run directory and below it, or in its `logdir`.
 
-    They are in the order of the names, in each directory. No link is followed, and hidden
-    directories, such as `.tfckpt`, are left out.
+    No link is followed, and hidden directories, such as `.tfckpt`, are left out.
 
     Args:
         run: The run directory.
     """
-    found = _event_files_by_directory(run.root if run.logdir is None else run.logdir)
-    return [path for names in found for path in names][:MOST_FILES]
+    waiting = deque([run.root if run.logdir is None else run.logdir])
+    paths: list[Path] = []
+    files, directories, entries = 0, 0, 0
+    while waiting and directories < MOST_DIRECTORIES and entries < MOST_ENTRIES:
+        place = waiting.popleft()
+        names, below, looked_at = _look_into(place, MOST_ENTRIES - entries)
+        paths += [place / name for name in sorted(names)[-MOST_FILES:]]
+        waiting.extend(place / name for name in sorted(below))
+        files, directories, entries = files + len(names), directories + 1, entries + looked_at
+    are_all = not waiting and files <= MOST_FILES and entries < MOST_ENTRIES
+    return EventFiles(paths[:MOST_FILES], are_all)
 
 
 def is_event_file(name: str) -> bool:
@@ -217,25 +251,17 @@ def is_event_file(name: str) -> bool:
     return _EVENTS in name
 
 
-def _event_files_by_directory(logdir: Path) -> Iterator[list[Path]]:
-    waiting = deque([logdir])
-    directories, entries = 0, 0
-    while waiting and directories < MOST_DIRECTORIES and entries < MOST_ENTRIES:
-        place = waiting.popleft()
-        directories += 1
-        names, below = [], []
-        try:
-            with os.scandir(place) as listed:
-                for entry in listed:
-                    entries += 1
-                    if entries >= MOST_ENTRIES:
-                        break
-                    if entry.is_dir(follow_symlinks=False):
-                        if not entry.name.startswith("."):
-                            below.append(entry.name)
-                    elif is_event_file(entry.name) and entry.is_file(follow_symlinks=False):
-                        names.append(entry.name)
-        except OSError:
-            continue
-        yield [place / name for name in sorted(names)[-MOST_FILES:]]
-        waiting.extend(place / name for name in sorted(below))
+def _look_into(place: Path, most: int) -> tuple[list[str], list[str], int]:
+    """Returns the event files and the directories in a directory, and how many names it read."""
+    names: list[str] = []
+    below: list[str] = []
+    looked_at = 0
+    with suppress(OSError), os.scandir(place) as listed:
+        for entry in islice(listed, most):
+            looked_at += 1
+            if entry.is_dir(follow_symlinks=False):
+                if not entry.name.startswith("."):
+                    below.append(entry.name)
+            elif is_event_file(entry.name) and entry.is_file(follow_symlinks=False):
+                names.append(entry.name)
+    return names, below, looked_at

@@ -35,7 +35,6 @@ from tfckpt_tui.formats.metric_names import main_of
 from tfckpt_tui.services.metrics.metric_tail import (
     RECENT_POINTS,
     RecentMetrics,
-    newest_metrics,
 )
 from tfckpt_tui.services.runs.account import (
     Glance,
@@ -123,7 +122,7 @@ class BriefReader:
                 saved_at=saves.saved_at,
                 start=start,
                 glance=Glance(losses, saves.disk_used) if losses is not None else None,
-                measured=newest_metrics(points),
+                measured=self._event_files.newest if points else None,
             )
             self._last = parts, whole
         return self._last[1]

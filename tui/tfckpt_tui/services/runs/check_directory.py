@@ -61,7 +61,7 @@ def check_directory(run: RunDirectory, *, may_be_empty: bool) -> None:
         ) from error
     if not names and may_be_empty:
         return
-    if _has_other_files(root) or find_event_files(run):
+    if _has_other_files(root) or find_event_files(run).paths:
         return
     raise _no_checkpoints(root, names)
 

@@ -31,7 +31,7 @@ from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, try_read
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.batch.job_reader import JobReader, last_told
-from tfckpt_tui.services.metrics.metric_tail import RecentMetrics, newest_metrics
+from tfckpt_tui.services.metrics.metric_tail import RecentMetrics
 from tfckpt_tui.services.runs.account import (
     RunAccount,
     RunReading,
@@ -64,7 +64,9 @@ def read_whole_run(run: RunDirectory, info: RunInfo | None, now: float) -> RunRe
     """
     reading = read_processes(run, info, now)
     if info is None:
-        reading = replace(reading, measured=newest_metrics(RecentMetrics(run).read()))
+        event_files = RecentMetrics(run)
+        event_files.read()
+        reading = replace(reading, measured=event_files.newest)
     catalog = Catalog(run)
     checkpoints = catalog.scan(now)
     return with_checkpoints(reading, catalog, checkpoints, catalog.branch_tips(list_trash(run)))

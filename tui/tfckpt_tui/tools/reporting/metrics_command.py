@@ -17,10 +17,10 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_trainer.rundir.storage.files import open_plain
 from tfckpt_tui.cli.main import LogdirOption, RunArgument, ToolCommand, on_open_run, prints
-from tfckpt_tui.cli.output import print_json
+from tfckpt_tui.cli.output import print_json, print_message
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.reports.base import Report
-from tfckpt_tui.services.metrics.metric_tail import MetricTail
+from tfckpt_tui.services.metrics.metric_tail import MOST_FILES, MetricTail
 
 FOLLOW_SECONDS = 0.5
 
@@ -106,6 +106,10 @@ def metrics(
         raise UsageError(
             f"{run.root} has no such metrics. A script reports them by run.report, or writes "
             "TensorBoard event files there or in --logdir."
+        )
+    if not tail.has_all_files:
+        print_message(
+            f"Only the first {MOST_FILES} event files were read. Name the others by --logdir."
         )
 
 
