@@ -1,4 +1,4 @@
-"""Event files as TensorFlow and Keras write them, against what TensorBoard reads."""
+"""Event files and CSV files as TensorFlow and Keras write them, against what those say."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfckpt_tui.services.metrics.metric_tail import read_metrics
 pytestmark = pytest.mark.tensorflow
 
 
-def test_all_curves_equal_those_of_tensorboard(tmp_path: Path) -> None:
+def test_all_curves_equal_those_of_tensorboard_and_keras(tmp_path: Path) -> None:
     done = run_with_tensorflow(SCRIPTS / "event_files_of_others.py", tmp_path)
     assert done.returncode == 0, done.stderr
     expected = json.loads(done.stdout.splitlines()[-1])

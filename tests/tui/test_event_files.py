@@ -8,6 +8,7 @@ import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from app_driving import opened, resize, shown, top, until_shown
@@ -302,7 +303,7 @@ def test_files_beyond_the_most_are_said_to_be_left_out(tmp_path: Path, tool: Too
     assert len(found.data.splitlines()) == MOST_FILES + 1
     assert f"Only the first {MOST_FILES} event files were read." in found.words
     said = tool("status", tmp_path).data
-    assert f"the first {MOST_FILES} event files up to step 1," in said
+    assert f"metrics   of the first {MOST_FILES} event files up to step 1," in said
 
 
 def test_recent_metrics_are_kept_until_there_are_more(tmp_path: Path) -> None:
@@ -331,14 +332,78 @@ def test_what_keras_counts_by_epochs_is_told_as_epochs(tool: Tool, tmp_path: Pat
     write(tmp_path / "run" / "train", *epochs)
     write(tmp_path / "run" / "validation", *epochs)
     said = tool("status", tmp_path / "run").data
-    assert "event files up to epoch 2, written" in said
+    assert "up to epoch 2, written" in said
     assert "1.00 s an epoch" in said
+
+
+CSV_LOG = "epoch,loss,val_loss\n0,0.5,NA\n1,nan,0.25\n2,0.125,0.5\n"
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("file", ["training.csv", "training.log"])
+def test_the_file_of_a_csv_logger_is_read(tmp_path: Path, separator: str, file: str) -> None:
+    (tmp_path / file).write_text(CSV_LOG.replace(",", separator))
+    assert read(tmp_path, "epoch_loss") == [(0, 0.5), (1, None), (2, 0.125)]
+    assert read(tmp_path, "epoch_val_loss") == [(1, 0.25), (2, 0.5)]
+
+
+def test_each_csv_file_is_a_run_beside_event_files(tmp_path: Path) -> None:
+    write(tmp_path, *WRITTEN)
+    for fold in ("a", "b"):
+        (tmp_path / f"{fold}.csv").write_text(CSV_LOG)
+    assert names(tmp_path) == {
+        "loss",
+        *(f"{fold}/epoch_{name}" for fold in ("a", "b") for name in ("loss", "val_loss")),
+    }
+
+
+def test_other_files_are_no_csv_logs(tmp_path: Path) -> None:
+    others = "epochs,loss\n1,2\n", "step,loss\n1,2\n", "epoch\n1\n", "epoch 1, loss 0.5\n", ""
+    for number, content in enumerate((*others, "\0" * 99, f"epoch,loss\n{'9' * 5000},1\n")):
+        (tmp_path / f"{number}.csv").write_text(content)
+    (tmp_path / "data.txt").write_text(CSV_LOG)
+    with (tmp_path / "large.csv").open("w") as large:
+        large.write(CSV_LOG)
+        large.truncate(1 << 30)
+    assert names(tmp_path) == set()
+
+
+def test_the_pace_is_known_from_lines_that_were_seen_to_come(tmp_path: Path) -> None:
+    log = tmp_path / "training.csv"
+    log.write_text(CSV_LOG)
+    os.utime(log, (1000, 1000))
+    recent = RecentMetrics(RunDirectory(tmp_path))
+    recent.read()
+    assert recent.newest is not None
+    assert (recent.newest.step, recent.newest.unit) == (2, "epoch")
+    assert (recent.newest.at, recent.newest.step_seconds) == (1000.0, None)
+    log.write_text(f"{CSV_LOG}3,0.5,0.5\n4,0.25")
+    os.utime(log, (1060, 1060))
+    recent.read()
+    assert (recent.newest.step, recent.newest.step_seconds) == (3, 60.0)
+
+
+def test_a_csv_file_that_begins_anew_is_read_anew(tmp_path: Path) -> None:
+    log = tmp_path / "training.csv"
+    log.write_text(CSV_LOG)
+    tail = MetricTail(RunDirectory(tmp_path), clock=lambda: 0.0)
+    assert len(tail.read_new()) == 3
+    log.write_text("epoch,mae\n0,0.75\n")
+    again = [*tail.read_new(), *tail.read_new()]
+    assert values(again, "epoch_mae") == [(0, 0.75)]
+
+
+@given(st.text(alphabet=st.sampled_from('epoch,0123456789.eNA"\n\r;- \x1b\x00'), max_size=200))
+def test_no_line_of_a_csv_file_stops_reading(text: str) -> None:
+    with TemporaryDirectory() as place:
+        (Path(place) / "log.csv").write_text(f"epoch,loss\n{text}\n7,0.5\n")
+        assert (7, 0.5) in read(Path(place), "epoch_loss") or '"' in text
 
 
 def test_commands_show_them(tool: Tool, tmp_path: Path) -> None:
     write(tmp_path / "run", *WRITTEN)
     said = tool("status", tmp_path / "run")
-    assert "metrics   event files up to step 39, written" in said.data
+    assert "metrics   up to step 39, written" in said.data
     assert "1.00 s a step" in said.data
     document = json.loads(tool("status", tmp_path / "run", "--json").data)
     check(StatusReport, document)
@@ -347,6 +412,7 @@ def test_commands_show_them(tool: Tool, tmp_path: Path) -> None:
         "unit": "step",
         "at": 1039.0,
         "step_seconds": 1.0,
+        "most_files": None,
     }
     assert tool("metrics", tmp_path / "run").data.splitlines()[1:3] == [
         "1000.000,0,0,loss,0.0",
@@ -406,7 +472,7 @@ async def test_the_app_draws_them(tmp_path: Path) -> None:
     write(tmp_path / "run" / "validation", event(3, float_value("accuracy", 0.5)))
     run = open_directory(tmp_path / "run")
     async with opened(run) as pilot:
-        await until_shown(pilot, "event files up to step 39")
+        await until_shown(pilot, "metrics up to step 39")
         await until_shown(pilot, "train/loss")
         assert "no step yet" not in shown(pilot.app)
         for width, height in ((80, 24), (120, 40), (200, 50)):
@@ -415,7 +481,7 @@ async def test_the_app_draws_them(tmp_path: Path) -> None:
             assert "19.50" in shown(pilot.app)
         with path.open("ab") as file:
             file.write(event(50, float_value("loss", 77)))
-        await until_shown(pilot, "event files up to step 50")
+        await until_shown(pilot, "metrics up to step 50")
         await pilot.press("c")
         await until_shown(pilot, "77.00")
         # Throughput and step time are told by this library only.
@@ -452,7 +518,7 @@ async def test_the_app_marks_checkpoints_of_other_programs(tmp_path: Path) -> No
     for path in write_floats(tmp_path / "ckpt-2", [1.0]):
         os.utime(path, (1030.5, 1030.5))
     async with opened(open_directory(tmp_path)) as pilot:
-        await until_shown(pilot, "event files up to step 39")
+        await until_shown(pilot, "metrics up to step 39")
         await pilot.press("c")
         await until_shown(pilot, "◆")
         await pilot.press("n")

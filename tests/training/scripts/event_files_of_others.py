@@ -1,10 +1,13 @@
-"""Writes event files in each way that TensorFlow has; prints what TensorBoard reads of them.
+"""Writes event files in each way that TensorFlow has, and a CSV file of Keras.
+
+Prints what TensorBoard reads of them, and what Keras reported.
 
 python event_files_of_others.py DIRECTORY
 """
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -32,17 +35,17 @@ with tf.compat.v1.Graph().as_default():
 model = tf.keras.Sequential([tf.keras.Input((4,)), tf.keras.layers.Dense(1)])
 model.compile("adam", "mse", metrics=["mae"])
 inputs = np.random.default_rng(0).random((64, 4))
-callback = tf.keras.callbacks.TensorBoard(directory / "keras", histogram_freq=1, update_freq=2)
-model.fit(
+history = model.fit(
     inputs,
     inputs.sum(1),
     epochs=3,
     validation_split=0.25,
     verbose=0,
     callbacks=[
-        tf.keras.callbacks.TensorBoard(directory / "keras", histogram_freq=1, update_freq=2)
+        tf.keras.callbacks.TensorBoard(directory / "keras", histogram_freq=1, update_freq=2),
+        tf.keras.callbacks.CSVLogger(directory / "keras" / "training.log", separator=";"),
     ],
-)
+).history
 
 read = {}
 for place in sorted({path.parent for path in directory.rglob("*tfevents*")}):
@@ -62,4 +65,7 @@ for place in sorted({path.parent for path in directory.rglob("*tfevents*")}):
             [*at, None if value != value else value]
             for at, value in zip(steps, values, strict=True)
         ]
+for name, numbers in history.items():
+    dated = [[epoch, time.time(), value] for epoch, value in enumerate(numbers)]
+    read[f"keras/training/epoch_{name}"] = dated
 print(json.dumps(read))

@@ -104,7 +104,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventFileFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest metrics in the TensorBoard event files of a directory.
+    """The newest metrics in the TensorBoard event files and CSV files of a directory.
 
     Attributes:
         step: The highest step of them, as the program counts it.
@@ -123,9 +123,9 @@ class EventFileFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reach(self) -> str:
-        """What is before their step: `event files up to step`."""
-        which = "" if self.most_files is None else f"the first {self.most_files} "
-        return f"{which}event files up to {self.unit}"
+        """What is between `metrics` and their step: `up to step`."""
+        which = "" if self.most_files is None else f"of the first {self.most_files} event files "
+        return f"{which}up to {self.unit}"
 
     @property
     def per(self) -> str:

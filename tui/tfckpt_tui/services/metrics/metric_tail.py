@@ -11,10 +11,11 @@ from itertools import islice, pairwise
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
-from tfckpt_trainer.rundir.event_log import RECENT_BYTES, SERIES_BYTES, SeriesTail
+from tfckpt_trainer.rundir.event_log import RECENT_BYTES, SERIES_BYTES, SeriesTail, Tail
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_tui.reports.run_facts import EventFileFacts
+from tfckpt_tui.services.metrics.csv_files import SUFFIXES, CsvLogTail, is_csv_log
 from tfckpt_tui.services.metrics.event_files import EventFileTail
 
 LOOK_SECONDS = 5.0
@@ -22,6 +23,9 @@ LOOK_SECONDS = 5.0
 
 MOST_FILES = 256
 """Event files that are read at most: those with the newest names of each directory."""
+
+MOST_CSV_FILES = 16
+"""Files that may be of a `CSVLogger`, and are looked into."""
 
 MOST_DIRECTORIES = 256
 """Directories that are searched for event files at most; those near the top come first."""
@@ -39,9 +43,10 @@ _EVENTS = "tfevents"
 class MetricTail:
     """Reads the new metrics of a run, a block at a time.
 
-    They come from the series of the run. Without one, they come from TensorBoard event files in
-    the directory and below it. If those are in several directories, a name is `DIRECTORY/NAME`, as
-    TensorBoard names runs.
+    They come from the series of the run. Without one, they come from TensorBoard event files and
+    those of Keras's `CSVLogger`, in the directory and below it. If event files are in several
+    directories, a name is `DIRECTORY/NAME`, as TensorBoard names runs. A file of a `CSVLogger`
+    counts as a directory.
     """
 
     def __init__(
@@ -61,7 +66,7 @@ class MetricTail:
         self._first = first
         self._run = run
         self._clock = clock
-        self._files: dict[Path, EventFileTail] = {}
+        self._files: dict[Path, Tail[SeriesPoint]] = {}
         self._base = ""
         self._looked_at: float | None = None
         self.beginnings = 0
@@ -109,20 +114,24 @@ class MetricTail:
 
     def _look(self) -> None:
         """Finds new event files."""
-        found, self.has_all_files = find_event_files(self._run)
-        base = os.path.commonpath([path.parent for path in found]) if found else ""
+        found = find_metric_files(self._run)
+        self.has_all_files = found.are_all
+        paths = found.paths
+        base = os.path.commonpath(list(map(_directory_of, paths))) if paths else ""
         if self._files and base != self._base:
             # The metrics get other names.
             self._forget()
-        if found:
+        if paths:
             self.beginnings = max(1, self.beginnings)
         self._base = base
-        first = max(_LEAST_BYTES, self._first // max(1, len(found)))
-        for path in found:
+        first = max(_LEAST_BYTES, self._first // max(1, len(paths)))
+        for path in paths:
             if path not in self._files:
-                directory = PurePath(os.path.relpath(path.parent, base)).as_posix()
+                directory = PurePath(os.path.relpath(_directory_of(path), base)).as_posix()
                 prefix = "" if directory == "." else f"{directory}/"
-                self._files[path] = EventFileTail(path, prefix, first)
+                is_csv = path in found.csv_logs
+                tail = CsvLogTail(path, prefix) if is_csv else EventFileTail(path, prefix, first)
+                self._files[path] = tail
 
 
 class RecentMetrics:
@@ -174,7 +183,7 @@ def recorded_bytes(run: RunDirectory) -> int:
     with suppress(OSError):
         return run.series.stat().st_size
     size = 0
-    for path in find_event_files(run).paths:
+    for path in find_metric_files(run).paths:
         with suppress(OSError):
             size += path.lstat().st_size
     return size
@@ -196,7 +205,9 @@ def newest_metrics(points: Sequence[SeriesPoint], has_all_files: bool) -> EventF
     name = next(iter(last.metrics))
     own = [point for point in ordered if name in point.metrics]
     restarts = [later for earlier, later in pairwise(own) if later.step < earlier.step]
-    first = (restarts or own[:1])[-1]
+    begin = (restarts or own[:1])[-1]
+    # Lines of a `CSVLogger` that were read at once have one time: only the last one's is its own.
+    first = [point for point in own if point.at == begin.at][-1]
     steps, seconds = last.step - first.step, last.at - first.at
     is_known = steps > 0 and seconds > 0
     return EventFileFacts(
@@ -213,20 +224,29 @@ def _is_of_epochs(name: str) -> bool:
     return PurePath(name).name.startswith("epoch_")
 
 
-class EventFiles(NamedTuple):
-    """The event files of a directory.
+class MetricFiles(NamedTuple):
+    """The files of a directory that have metrics.
+
+    Both lists are in the order of the names, in each directory; those near the top come first.
 
     Attributes:
-        paths: In the order of the names, in each directory; those near the top come first.
-        are_all: Whether there are no others: the search for them has its limits.
+        events: TensorBoard event files.
+        are_all: Whether there are no other event files: the search for them has its limits.
+        csv_logs: The files of Keras's `CSVLogger`.
     """
 
-    paths: list[Path]
+    events: list[Path]
     are_all: bool
+    csv_logs: list[Path]
+
+    @property
+    def paths(self) -> list[Path]:
+        """All of them."""
+        return [*self.events, *self.csv_logs]
 
 
-def find_event_files(run: RunDirectory) -> EventFiles:
-    """Returns the event files in a run directory and below it, or in its `logdir`.
+def find_metric_files(run: RunDirectory) -> MetricFiles:
+    """Returns the files with metrics in a run directory and below it, or in its `logdir`.
 
     No link is followed, and hidden directories, such as `.tfckpt`, are left out.
 
@@ -234,16 +254,24 @@ def find_event_files(run: RunDirectory) -> EventFiles:
         run: The run directory.
     """
     waiting = deque([run.root if run.logdir is None else run.logdir])
-    paths: list[Path] = []
+    events: list[Path] = []
+    tables: list[Path] = []
     files, directories, entries = 0, 0, 0
     while waiting and directories < MOST_DIRECTORIES and entries < MOST_ENTRIES:
         place = waiting.popleft()
         names, below, looked_at = _look_into(place, MOST_ENTRIES - entries)
-        paths += [place / name for name in sorted(names)[-MOST_FILES:]]
+        of_events = sorted(filter(is_event_file, names))
+        events += [place / name for name in of_events[-MOST_FILES:]]
+        tables += [place / name for name in sorted(names) if name.endswith(SUFFIXES)]
         waiting.extend(place / name for name in sorted(below))
-        files, directories, entries = files + len(names), directories + 1, entries + looked_at
+        files, directories, entries = files + len(of_events), directories + 1, entries + looked_at
     are_all = not waiting and files <= MOST_FILES and entries < MOST_ENTRIES
-    return EventFiles(paths[:MOST_FILES], are_all)
+    csv_logs = [path for path in tables[:MOST_CSV_FILES] if is_csv_log(path)]
+    return MetricFiles(events[:MOST_FILES], are_all, csv_logs)
+
+
+def _directory_of(path: Path) -> Path:
+    return path.parent if is_event_file(path.name) else path.with_suffix("")
 
 
 def is_event_file(name: str) -> bool:
@@ -252,7 +280,7 @@ def is_event_file(name: str) -> bool:
 
 
 def _look_into(place: Path, most: int) -> tuple[list[str], list[str], int]:
-    """Returns the event files and the directories in a directory, and how many names it read."""
+    """Returns the files and the directories in a directory, and how many names it read."""
     names: list[str] = []
     below: list[str] = []
     looked_at = 0
@@ -262,6 +290,6 @@ def _look_into(place: Path, most: int) -> tuple[list[str], list[str], int]:
             if entry.is_dir(follow_symlinks=False):
                 if not entry.name.startswith("."):
                     below.append(entry.name)
-            elif is_event_file(entry.name) and entry.is_file(follow_symlinks=False):
+            elif entry.is_file(follow_symlinks=False):
                 names.append(entry.name)
     return names, below, looked_at

@@ -18,7 +18,7 @@ from tfckpt_trainer.machine.permissions import opening_advice
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.words.counts import join_names
 from tfckpt_tui.formats import units
-from tfckpt_tui.services.metrics.metric_tail import find_event_files
+from tfckpt_tui.services.metrics.metric_tail import find_metric_files
 
 _MOST_SEARCHED = 100
 """Subdirectories that are searched for checkpoints."""
@@ -61,7 +61,7 @@ def check_directory(run: RunDirectory, *, may_be_empty: bool) -> None:
         ) from error
     if not names and may_be_empty:
         return
-    if _has_other_files(root) or find_event_files(run).paths:
+    if _has_other_files(root) or find_metric_files(run).paths:
         return
     raise _no_checkpoints(root, names)
 

@@ -262,7 +262,7 @@ def _measured(measured: EventFileFacts, now: float, width: int) -> tuple[Span, .
     """Returns how far event files go, of a run that this library did not train."""
     ago = units.ago(max(0.0, now - measured.at))
     spans: list[Span] = [
-        (f"{measured.reach} ", "label"),
+        (f"metrics {measured.reach} ", "label"),
         (f"{measured.step:,}", "value"),
         (f", written {ago}", "muted"),
     ]
