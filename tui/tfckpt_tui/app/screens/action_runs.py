@@ -199,20 +199,26 @@ class ActionRunsScreen(Page):
 
     @on(ListPane.Moved, "#action-run-list")
     def _take_move(self) -> None:
-        selected = self.query_one(ActionRunList).selected
-        self._has_moved |= selected is not None and selected.number != self._followed
+        self._has_moved |= self._is_elsewhere()
         self._update()
 
     def _update(self) -> None:
         if not is_open(self):
             return
         runs = self.query_one(ActionRunList)
+        # The message of a move may come after this.
+        self._has_moved |= self._followed is not None and self._is_elsewhere()
         runs.show_rows(self._queue.runs)
         if not self._has_moved:
             self._follow(runs)
         if runs.selected is not None:
             self._show_output(runs.selected)
         self.update_keys()
+
+    def _is_elsewhere(self) -> bool:
+        """Whether another run is selected than the one that the page followed."""
+        selected = self.query_one(ActionRunList).selected
+        return selected is not None and selected.number != self._followed
 
     def _follow(self, runs: ActionRunList) -> None:
         """Selects the run that goes on, until the user selects one."""
