@@ -52,6 +52,11 @@ class Nvml:
     class NVMLError(Exception):
         pass
 
+    PROCESSES = (
+        [SimpleNamespace(pid=7, usedGpuMemory=1 << 30), SimpleNamespace(pid=8, usedGpuMemory=None)],
+        [],
+        [SimpleNamespace(pid=7, usedGpuMemory=2 << 30)],
+    )
     UUIDS = ("GPU-aaaa1111", "GPU-bbbb2222", "GPU-cccc3333")
 
     def nvmlDeviceGetCount(self):
@@ -77,6 +82,9 @@ class Nvml:
         if handle == 1:
             raise self.NVMLError
         return SimpleNamespace(used=1 << 30, total=80 << 30)
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle):
+        return self.PROCESSES[handle]
 
     def nvmlDeviceGetUtilizationRates(self, handle):
         if handle == "MIG-part":
@@ -153,3 +161,12 @@ def test_checksums_are_computed_where_the_values_are():
     operations, devices = zip(*seen["ran"], strict=True)
     assert {"Slice", "Bitcast", "Cast", "Mul", "Sum"} <= set(operations)
     assert {device.partition("device:")[2] for device in devices} == {seen["accelerator"]}
+
+
+def test_memory_of_a_process_is_that_of_all_gpus():
+    from tfckpt_trainer.machine.nvidia import gpu_memory_by_process
+
+    assert gpu_memory_by_process(Nvml()) == {7: 3 << 30}
+    lost = Nvml()
+    lost.nvmlDeviceGetComputeRunningProcesses = lost.nvmlDeviceGetHandleByUUID
+    assert gpu_memory_by_process(lost) == {}

@@ -174,6 +174,7 @@ PROCESS = HostProcess(
     directory="/home/ada/digits",
     cpu_percent=380.0,
     memory_bytes=3 << 30,
+    gpu_memory_bytes=71 << 30,
     files=("/home/ada/digits/runs/digits/events.out.tfevents.1.trainhost",),
     logs=("/home/ada/digits/train.log",),
 )

@@ -26,6 +26,8 @@ class HostProcess(msgspec.Struct, frozen=True, kw_only=True):
         directory: Its working directory.
         cpu_percent: Percent of one core since the last look; at the first one, since its start.
         memory_bytes: Resident memory.
+        gpu_memory_bytes: What it holds on all GPUs; null if it holds nothing, or without
+            `nvidia-ml-py`.
         files: Checkpoint and event files that it has open.
         logs: Files to which its standard output and standard error go.
     """
@@ -37,6 +39,7 @@ class HostProcess(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
     cpu_percent: float
     memory_bytes: int
+    gpu_memory_bytes: int | None = None
     files: tuple[str, ...]
     logs: tuple[str, ...]
 
@@ -88,6 +91,8 @@ COLUMNS: tuple[ListColumn[HostProcess], ...] = (
 def process_facts(process: HostProcess) -> list[tuple[str, str]]:
     """Returns what the columns do not show: a label and a text for each line, safe to show."""
     facts = [("command", shlex.join(process.command)), ("directory", process.directory)]
+    if process.gpu_memory_bytes is not None:
+        facts.append(("gpu", f"{units.size(process.gpu_memory_bytes)} of GPU memory"))
     facts += [("open", path) for path in process.files]
     facts += [("log", path) for path in process.logs]
     return [(label, clean(text)) for label, text in facts]

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from tfckpt_trainer.machine.nvidia import management_library
 from tfckpt_trainer.rundir.records.worker import GpuStatus
 
 
@@ -18,7 +19,7 @@ class GpuReader:
         Args:
             library: The module `pynvml`; None imports it, if it is installed.
         """
-        self._library = library or _nvml()
+        self._library = library or management_library()
 
     def read(self) -> list[GpuStatus]:
         """Returns one status for each visible GPU that can be read."""
@@ -91,16 +92,3 @@ class GpuReader:
             except nvml.NVMLError:
                 continue
         return None
-
-
-def _nvml() -> Any:
-    """Returns NVIDIA's management library; None if it or the driver is not installed."""
-    try:
-        import pynvml
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    return pynvml

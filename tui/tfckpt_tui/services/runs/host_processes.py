@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
 from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
+from tfckpt_trainer.machine.nvidia import gpu_memory_by_process
 from tfckpt_trainer.machine.open_files import OpenFile, open_files
 from tfckpt_trainer.rundir.heartbeats.process_table import find_process
 from tfckpt_tui.formats.process_columns import HostProcess
@@ -91,6 +92,7 @@ def read_process(
                 directory=process.cwd(),
                 cpu_percent=_percent(used, {} if before is None else before, pid),
                 memory_bytes=process.memory_info().rss,
+                gpu_memory_bytes=gpu_memory_by_process().get(pid),
                 files=_training_files(opened),
                 logs=_logs(opened),
             )
