@@ -469,3 +469,24 @@ def test_parameter_servers_take_one_optimizer():
     assert only_optimizer({"one": "adam"}) == only_optimizer("adam") == "adam"
     with pytest.raises(UsageError, match=r"one, two\. With parameter servers"):
         only_optimizer({"one": 1, "two": 2})
+
+
+@pytest.mark.parametrize("options", [{}, {"background": True, "largest_shard": 8}])
+def test_a_variable_that_changes_its_shape_comes_back(make_run, options):
+    import tensorflow as tf
+
+    from tfckpt_trainer.training import SaveOptions
+
+    def train(steps):
+        seen = tf.Module()
+        seen.steps = tf.Variable([-1.0], shape=[None], trainable=False)
+        seen.anything = tf.Variable(-1.0, shape=tf.TensorShape(None), trainable=False)
+        run = make_run(extra={"seen": seen}, total_steps=steps, saving=SaveOptions(**options))
+        for _ in run:
+            yield [seen.steps.numpy().tolist(), seen.anything.numpy().tolist()]
+            seen.steps.assign(tf.range(run.step + 2.0))
+            seen.anything.assign(tf.ones([run.step + 1, 2]))
+
+    first, *_ = train(3)
+    assert first == [[-1.0], -1.0]
+    assert list(train(4)) == [[[0.0, 1.0, 2.0, 3.0], [[1.0, 1.0]] * 3]]

@@ -391,10 +391,14 @@ def describe_difference(key: str, variable: Any, index: Index) -> str:
     raw, entry = raw_variable(variable), index.entries.get(key)
     if entry is None:
         return f"{key} is in the object graph and not in the index of the checkpoint"
-    live = format_tensor(raw.dtype.name, raw.shape.as_list())
+    # A variable may leave lengths open, or all of its shape.
+    if raw.dtype.name == entry.dtype and raw.shape.is_compatible_with(entry.shape):
+        return ""
+    shape = entry.shape if raw.shape.rank is None else raw.shape.as_list()
+    live = format_tensor(raw.dtype.name, shape)
     saved = format_tensor(entry.dtype, entry.shape)
     shown = variable_name(variable) if _is_numbered(key) else key.removesuffix(_SUFFIX)
-    return f"{shown} is {saved} in the checkpoint and {live} in the model" if live != saved else ""
+    return f"{shown} is {saved} in the checkpoint and {live} in the model"
 
 
 def _has_checksum(value: npt.NDArray[Any], index: Index, entry: TensorEntry) -> bool:

@@ -368,7 +368,9 @@ def _strings_of(value: npt.NDArray[Any]) -> list[bytes]:
 
 def _size_of(variable: object) -> TensorSize:
     raw = raw_variable(variable)
-    return TensorSize(tuple(raw.shape.as_list()), int(raw.dtype.size or 0))
+    # A variable whose shape may change is not split: each save writes what it has then.
+    shape = tuple(raw.shape.as_list()) if raw.shape.is_fully_defined() else ()
+    return TensorSize(shape, int(raw.dtype.size or 0))
 
 
 def _value_of(variable: Any) -> tf.Tensor:
