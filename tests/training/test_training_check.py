@@ -137,6 +137,20 @@ def test_only_state_that_was_not_passed_is_found_and_told_what_to_do():
     assert metric.endswith("pass metrics={'losses': trainer.losses['total']}.")
 
 
+@pytest.mark.needs("tf_keras")
+def test_a_metric_of_keras_2_is_no_layer(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import tensorflow as tf\n"
+        "from tfckpt_trainer.training.check.untracked import describe_untracked, find_untracked\n"
+        "accuracy = tf.keras.metrics.Mean()\n"
+        "print(*map(describe_untracked, find_untracked([])))\n"
+    )
+    ended = run_with_tensorflow(script, TF_USE_LEGACY_KERAS="1")
+    assert ended.stdout.startswith("Not saved: metric accuracy,"), ended.stderr[-3000:]
+    assert ended.stdout.endswith("pass metrics={'accuracy': accuracy}.\n")
+
+
 def test_numbers_that_tensorflow_keeps_in_a_model_are_no_values_of_the_script():
     import keras
 

@@ -35,8 +35,9 @@ from tfckpt_trainer.training.state.variables import (
 _OWNERS: tuple[tuple[type, StateKind], ...] = (
     (keras.Model, StateKind.MODEL),
     *((kind, StateKind.OPTIMIZER) for kind in OPTIMIZERS),
-    (keras.layers.Layer, StateKind.LAYER),
+    # Before layers: a metric of Keras 2 is one.
     (keras.metrics.Metric, StateKind.METRIC),
+    (keras.layers.Layer, StateKind.LAYER),
     (SeedGenerator, StateKind.SEED_GENERATOR),
     (tf.random.Generator, StateKind.GENERATOR),
     (tf.Module, StateKind.MODULE),
