@@ -50,9 +50,8 @@ def process_as_before():
 @pytest.fixture
 def make_run(tmp_path):
     """Makes a run of a small model."""
-    import keras
-
     from tfckpt_trainer.training import TrainingRun
+    from tfckpt_trainer.training.keras_library import keras
 
     def make(directory=tmp_path / "run", **options) -> TrainingRun:
         options.setdefault("model", keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+from kerases import environment_of
 from training_cluster import Cluster
 
 from tfckpt_trainer.errors import RefusedError, TfckptError
@@ -19,7 +22,7 @@ GROWN = ["green", "green", "green", "red", "blue", "blue"]
 
 
 def strings(words, **options):
-    import keras
+    from tfckpt_trainer.training.keras_library import keras
 
     layer = keras.layers.StringLookup(max_tokens=3, **options)
     layer.adapt(np.array(words))
@@ -27,14 +30,14 @@ def strings(words, **options):
 
 
 def given_strings(words):
-    import keras
+    from tfckpt_trainer.training.keras_library import keras
 
     most = sorted(set(words), key=words.count)[-1]
     return keras.layers.StringLookup(vocabulary=[most, "white"]), ["blue", "green", "white"]
 
 
 def integers(words):
-    import keras
+    from tfckpt_trainer.training.keras_library import keras
 
     layer = keras.layers.IntegerLookup(max_tokens=3)
     layer.adapt(np.array([len(word) for word in words]))
@@ -42,7 +45,7 @@ def integers(words):
 
 
 def text(words, most=4, mode="int"):
-    import keras
+    from tfckpt_trainer.training.keras_library import keras
 
     layer = keras.layers.TextVectorization(max_tokens=most, output_mode=mode)
     layer.adapt(np.array(words))
@@ -54,7 +57,7 @@ def lengths(words):
 
 
 def normalized(words):
-    import keras
+    from tfckpt_trainer.training.keras_library import keras
 
     layer = keras.layers.Normalization()
     layer.adapt(lengths(words))
@@ -62,7 +65,7 @@ def normalized(words):
 
 
 def binned(words):
-    import keras
+    from tfckpt_trainer.training.keras_library import keras
 
     layer = keras.layers.Discretization(num_bins=3)
     layer.adapt(lengths([*words, "a" * len(words)]))
@@ -83,7 +86,7 @@ LAYERS = {
 
 def holding(layer):
     """A model that holds a layer, and one variable."""
-    import keras
+    from tfckpt_trainer.training.keras_library import keras
 
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.layer = layer
@@ -99,6 +102,16 @@ def answers(layer, asked):
 def notes(run):
     entries = read_entries(RunDirectory(run.directory))
     return [entry.message for entry in entries if entry.kind.value == "start"][-1]
+
+
+@pytest.mark.needs("tf_keras")
+def test_all_of_this_holds_for_keras_2():
+    words = ["-m", "pytest", "-n0", "-q", "-p", "no:cacheprovider", "-k", "not keras_2", __file__]
+    # A process has one Keras.
+    environment = {**os.environ, **environment_of("tf_keras")}
+    command = [sys.executable, *words]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=540)
+    assert ended.returncode == 0, ended.stdout[-3000:]
 
 
 @pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
@@ -247,7 +260,7 @@ def test_a_vocabulary_that_only_the_step_reads_is_not_called_saved(make_run, tmp
 
 
 def centred(words):
-    import keras
+    from tfckpt_trainer.training.keras_library import keras
 
     layer = keras.layers.Normalization(mean=float(lengths(words).mean()), variance=1.0)
     layer.build((None, 1))
@@ -276,7 +289,7 @@ def test_other_values_that_the_script_gives_are_refused(make_run, make, obstacle
 
 def answering(words):
     """A model that looks words up, and has a number for each."""
-    import keras
+    from tfckpt_trainer.training.keras_library import keras
 
     lookup, _ = strings(words)
     asked = keras.Input((1,), dtype="string")
@@ -319,8 +332,9 @@ def answered(model):
 
 @pytest.mark.parametrize(("form", "name"), [("keras", "m.keras"), ("saved-model", "m")])
 def test_an_export_answers_with_the_vocabulary_of_training(make_run, tmp_path, form, name):
-    import keras
     import tensorflow as tf
+
+    from tfckpt_trainer.training.keras_library import keras
 
     trained = answering(BEFORE)
     run = make_run(model=trained, total_steps=2)

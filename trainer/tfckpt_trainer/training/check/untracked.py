@@ -21,7 +21,7 @@ from tfckpt_trainer.training.keras_library import (
     metrics_of,
     variables_of,
 )
-from tfckpt_trainer.training.state.adapted import LOOKUPS, counters
+from tfckpt_trainer.training.state.adapted import COUNTING, counters
 from tfckpt_trainer.training.state.variables import (
     MUTABLE_TABLES,
     components,
@@ -182,7 +182,7 @@ def _live(saved_ids: set[int]) -> _Found:
             continue
         if issubclass(kind, keras.Model):
             excluded.update(_of_metrics(thing))
-        if issubclass(kind, LOOKUPS):
+        if issubclass(kind, COUNTING):
             excluded.update(counters([thing]))
         if id(thing) in saved_ids:
             continue

@@ -31,6 +31,9 @@ KEYS = ".adapted/"
 LOOKUPS = (keras.layers.StringLookup, keras.layers.IntegerLookup)
 """The layers that hold a vocabulary; `TextVectorization` holds one of them."""
 
+COUNTING = (*LOOKUPS, keras.layers.TextVectorization)
+"""The layers whose training needs nothing of what they count with while they adapt."""
+
 
 @dataclass(frozen=True)
 class AdaptedContents:
@@ -125,10 +128,9 @@ class _Lookup(Adapted):
 class _Bins(Adapted):
     @property
     def contents(self) -> AdaptedContents:
+        # Without any, Keras 3 has None, and Keras 2 an empty list.
         boundaries = self.thing.bin_boundaries
-        return AdaptedContents(
-            {} if boundaries is None else {"bin_boundaries": np.asarray(boundaries)}
-        )
+        return AdaptedContents({"bin_boundaries": np.asarray(boundaries)} if boundaries else {})
 
     def assign(self, saved: AdaptedContents) -> None:
         self.thing.bin_boundaries = saved.values["bin_boundaries"].tolist()
@@ -137,7 +139,8 @@ class _Bins(Adapted):
 class _Statistics(Adapted):
     @property
     def contents(self) -> AdaptedContents:
-        if self.thing.mean is None:
+        # A layer of Keras 2 has none before it is built.
+        if getattr(self.thing, "mean", None) is None:
             return AdaptedContents({})
         with tf.device(HOST):
             return AdaptedContents(
@@ -149,7 +152,7 @@ class _Statistics(Adapted):
 
     def assign(self, saved: AdaptedContents) -> None:
         for name, value in saved.values.items():
-            setattr(self.thing, name, keras.ops.convert_to_tensor(value))
+            setattr(self.thing, name, tf.convert_to_tensor(value))
 
 
 class FixedTable(Adapted):
@@ -191,9 +194,9 @@ def find_adapted(things: Iterable[tuple[str, Any]]) -> tuple[Adapted, ...]:
 
 
 def counters(things: Iterable[Any]) -> set[int]:
-    """Returns the identities of the tables in which layers count tokens while they adapt."""
-    names = ("token_counts", "token_document_counts")
-    layers = [thing for thing in things if isinstance(thing, LOOKUPS)]
+    """Returns the identities of that in which layers count while they adapt: tokens, and steps."""
+    names = ("token_counts", "token_document_counts", "_steps_per_execution")
+    layers = [thing for thing in things if isinstance(thing, COUNTING)]
     return {id(getattr(layer, name)) for layer in layers for name in names if hasattr(layer, name)}
 
 
