@@ -6,6 +6,7 @@ import json
 from itertools import chain
 
 import pytest
+from kerases import KERAS_2, KERAS_3, environment_of
 from training_cluster import SCRIPTS
 
 from tensorflow_processes import run_with_tensorflow
@@ -16,11 +17,12 @@ EXAMPLES, BATCH, STEPS = 47, 8, 6
 FORMS = ["arrays", "arrays, within batches", "by index", "generator", "dataset"]
 
 
-@pytest.fixture(scope="module")
-def read(tmp_path_factory):
-    done = run_with_tensorflow(SCRIPTS / "fit_positions.py", tmp_path_factory.mktemp("positions"))
+@pytest.fixture(scope="module", params=[KERAS_3, KERAS_2])
+def read(tmp_path_factory, request):
+    place, environment = tmp_path_factory.mktemp("positions"), environment_of(request.param)
+    done = run_with_tensorflow(SCRIPTS / "fit_positions.py", place, **environment)
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(done.stdout.splitlines()[-1].replace("the Sequence ", "the PyDataset "))
 
 
 def joined(batches):

@@ -19,6 +19,7 @@ from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 EXAMPLES, BATCH, STEPS = 47, 8, 6
 x = np.arange(EXAMPLES * 500, dtype="float32").reshape(EXAMPLES, 500)
 directory = Path(sys.argv[1])
+IS_KERAS_3 = hasattr(keras.utils, "PyDataset")
 
 
 @dataclass
@@ -35,7 +36,7 @@ class Group:
         return [value, value]
 
 
-class ByIndex(keras.utils.PyDataset):
+class ByIndex(keras.utils.Sequence):
     """Batches of x."""
 
     def __len__(self):
@@ -118,7 +119,8 @@ FORMS = {
 
 PYTHON = {
     "by index": ByIndex,
-    "by index, in threads": lambda: ByIndex(workers=2),
+    # In Keras 2, the number of threads is an argument of `model.fit`.
+    "by index, in threads": lambda: ByIndex(**({"workers": 2} if IS_KERAS_3 else {})),
     "with a state": Saved,
     "generator": lambda: generator,
     "reshuffled": Reshuffled,

@@ -7,7 +7,8 @@ can be installed, and Keras 3 always is. Its tools for data and nests work with 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import abc
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,7 @@ __all__ = [
     "PyDataset",
     "PyDatasetAdapter",
     "SeedGenerator",
+    "Sequence",
     "Variable",
     "array_slicing",
     "as_array",
@@ -77,6 +79,9 @@ as_array = keras_3.ops.convert_to_numpy
 """Returns a variable or a tensor, also one of several replicas, as an array."""
 
 PyDataset = keras_3.utils.PyDataset
+
+Sequence = keras.utils.Sequence
+"""What Keras 2 has in place of a `PyDataset`, or the same in Keras 3."""
 
 SCALED_OPTIMIZER = (
     keras.optimizers.LossScaleOptimizer
@@ -211,7 +216,7 @@ def metrics_of(model: keras.Model) -> list[Any]:
     return [*model.metrics, *filter(None, [loss])]
 
 
-def build_optimizer(optimizer: Any, variables: Sequence[Any]) -> None:
+def build_optimizer(optimizer: Any, variables: abc.Sequence[Any]) -> None:
     """Creates the variables of an optimizer, unless it has them.
 
     Args:

@@ -141,10 +141,10 @@ def fit(
     Args:
         model: A model that was compiled within the scope of its strategy.
         x: The data: arrays or tensors, also in lists and dictionaries; a `tf.data.Dataset`; a
-            `keras.utils.PyDataset`; a function without arguments that returns a generator; or a
-            function of `tf.distribute.InputContext` that returns this worker's dataset. Batches
-            are divided among all replicas. Only the dataset of a function of an `InputContext`
-            has batches of one replica. The data is repeated.
+            `keras.utils.PyDataset`, or a `Sequence` of Keras 2; a function without arguments that
+            returns a generator; or a function of `tf.distribute.InputContext` that returns this
+            worker's dataset. Batches are divided among all replicas. Only the dataset of a
+            function of an `InputContext` has batches of one replica. The data is repeated.
         y: The targets, if `x` is arrays.
         batch_size: Number of examples of a step, over all replicas, if `x` is arrays; by default
             32.

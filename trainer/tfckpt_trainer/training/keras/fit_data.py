@@ -20,10 +20,15 @@ from tfckpt_trainer.training.keras.batches import (
     order_of_pass,
     part_of_batch,
 )
-from tfckpt_trainer.training.keras.python_batches import PyDatasetBatches, ReplayedGenerator
+from tfckpt_trainer.training.keras.python_batches import (
+    PyDatasetBatches,
+    ReplayedGenerator,
+    as_py_dataset,
+)
 from tfckpt_trainer.training.keras_library import (
     ArrayDataAdapter,
     PyDataset,
+    Sequence,
     array_slicing,
     can_convert_arrays,
     keras,
@@ -32,6 +37,9 @@ from tfckpt_trainer.training.keras_library import (
     tree,
 )
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
+
+_BY_INDEX = f"keras.utils.{Sequence.__name__}"
+"""The public name of the class whose batches have an index."""
 
 
 def are_arrays(x: Any, y: Any, sample_weight: Any) -> bool:
@@ -221,8 +229,8 @@ def read_data(
         return _read_arrays(data, group, batch_size, steps, shuffle, class_weight)
     _refuse_parts_beside(data)
     x = data.x
-    if isinstance(x, PyDataset):
-        return PyDatasetBatches(x, bool(shuffle), group, class_weight)
+    if isinstance(x, PyDataset | Sequence):
+        return PyDatasetBatches(as_py_dataset(x), bool(shuffle), group, class_weight)
     if isinstance(x, tf.data.Dataset) or (callable(x) and not _returns_generator(x)):
         transform = make_class_weight_map_fn(class_weight) if class_weight else None
         try:
@@ -280,7 +288,7 @@ def _refuse_parts_beside(data: FitData) -> None:
 
 
 def _is_known(x: Any) -> bool:
-    return isinstance(x, (tf.data.Dataset, PyDataset)) or callable(x)
+    return isinstance(x, (tf.data.Dataset, PyDataset, Sequence)) or callable(x)
 
 
 def _is_path(part: Any) -> bool:
@@ -325,10 +333,10 @@ def _why_not(name: str, x: Any) -> str:
         return (
             f"{name} is a generator, which cannot go back to an earlier batch. Pass the function "
             f"that returns it: {name}={x.__name__} instead of {name}={x.__name__}(). Or pass a "
-            "keras.utils.PyDataset."
+            f"{_BY_INDEX}."
         )
     if x is None:
-        return f"{name} is None. Pass arrays, a tf.data.Dataset or a keras.utils.PyDataset."
+        return f"{name} is None. Pass arrays, a tf.data.Dataset or a {_BY_INDEX}."
     if isinstance(x, (list, tuple, dict)):
         return (
             f"{name} is {_kind(x)} of values that are not arrays. Convert them with numpy.asarray."
@@ -336,7 +344,7 @@ def _why_not(name: str, x: Any) -> str:
     if type(x).__name__ in {"DataLoader", "MapDataset", "IterDataset"}:
         return (
             f"{name} is {_kind(x)} of another library, whose position cannot be saved. Pass a "
-            "keras.utils.PyDataset that reads a batch by its index, or a tf.data.Dataset."
+            f"{_BY_INDEX} that reads a batch by its index, or a tf.data.Dataset."
         )
     if isinstance(x, tf.distribute.DistributedDataset):
         return (
@@ -344,7 +352,7 @@ def _why_not(name: str, x: Any) -> str:
             "tf.data.Dataset, or the function of tf.distribute.InputContext."
         )
     return (
-        f"{name} is {_kind(x)}. Pass arrays, a tf.data.Dataset, a keras.utils.PyDataset, or a "
+        f"{name} is {_kind(x)}. Pass arrays, a tf.data.Dataset, a {_BY_INDEX}, or a "
         "function that returns a generator."
     )
 

@@ -1,4 +1,4 @@
-"""Batches from Python code: a `keras.utils.PyDataset`, or a function that returns a generator."""
+"""Batches from Python code: a `keras.utils.PyDataset` or `Sequence`, or a generator function."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from tfckpt_trainer.training.keras.callback_state import has_state
 from tfckpt_trainer.training.keras_library import (
     PyDataset,
     PyDatasetAdapter,
+    Sequence,
     get_tensor_spec,
     keras,
     tree,
@@ -157,7 +158,7 @@ class PyDatasetBatches(ReadsInPython):
         """Returns why a restore does not read the same batches; `first` is the first batch."""
         if self.has_state:
             return None
-        name = f"the PyDataset {type(self._dataset).__name__}"
+        name = f"the {Sequence.__name__} {type(self._dataset).__name__}"
         if self.changes:
             return Obstacle(f"{name}, which has code between epochs and no state_dict", _GIVE_STATE)
         again = tree.flatten(self._batch(0))
@@ -193,6 +194,27 @@ class _EpochsOfPyDataset(keras.callbacks.Callback):  # type: ignore[misc]
         self._dataset.on_epoch_end()
         if epoch + 1 < self._epochs:
             self._dataset.on_epoch_begin()
+
+
+def as_py_dataset(sequence: Sequence) -> PyDataset:
+    """Returns a `Sequence` of Keras 2 as a `PyDataset` of the same name.
+
+    Args:
+        sequence: The sequence; a `PyDataset` is returned as it is.
+    """
+    if isinstance(sequence, PyDataset):
+        return sequence
+    kind = type(sequence)
+    members: dict[str, Any] = {
+        "__len__": lambda _: len(sequence),
+        "__getitem__": lambda _, index: sequence[index],
+    }
+    if kind.on_epoch_end is not Sequence.on_epoch_end:
+        members["on_epoch_end"] = lambda _: sequence.on_epoch_end()
+    if has_state(sequence):
+        members["state_dict"] = lambda _: sequence.state_dict()
+        members["load_state_dict"] = lambda _, state: sequence.load_state_dict(state)
+    return type(kind.__name__, (PyDataset,), members)()
 
 
 class ReplayedGenerator(PyDataset):  # type: ignore[misc]
