@@ -7,6 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
+from kerases import KERAS_2, KERAS_3, environment_of
 from training_cluster import Cluster
 
 from tfckpt_trainer.rundir.event_log import read_entries
@@ -21,10 +22,11 @@ from weekly import weekly
 pytestmark = pytest.mark.tensorflow
 
 
-def train(place, steps, *arguments, log="log"):
+def train(place, steps, *arguments, log="log", keras=KERAS_3):
     """Trains to the end; returns what each worker logged, by step; the last time."""
     words = ["--steps", *steps, "--log", place.with_name(log), *arguments]
-    with Cluster(place, "uneven.py", words, workers=len(steps)) as cluster:
+    environment = environment_of(keras)
+    with Cluster(place, "uneven.py", words, len(steps), environment=environment) as cluster:
         assert cluster.wait() == [0] * len(steps), cluster.output()
     return [logged(place.with_name(f"{log}-{index}")) for index in range(len(steps))]
 
@@ -41,11 +43,11 @@ def went_back(tmp_path_factory):
     return place, train(place, [10, 12], "--unknown", "--restore-at", 6)
 
 
-def again_after_step_4(of, place, steps, *arguments):
+def again_after_step_4(of, place, steps, *arguments, **options):
     """Trains the steps after the fourth again, in a copy of a run; returns what is logged."""
     shutil.copytree(of, place)
     choose_start(RunDirectory(place), "ckpt-4", through=FrontEnd.COMMAND_LINE)
-    return train(place, steps, *arguments)
+    return train(place, steps, *arguments, **options)
 
 
 def assert_ended_together(place, batches, steps, *, unknown):
@@ -155,15 +157,23 @@ def simulated(batches, weights):
         bias = bias - 1e-2 * sum(gradient for _, gradient in gradients)
 
 
-@pytest.fixture(scope="module")
-def waited(tmp_path_factory):
-    """A run that went on without its chief, and its directory."""
+WAITING = [
+    pytest.param((KERAS_3, []), id="Keras 3"),
+    pytest.param(("tf_keras", ["--summing"]), id="Keras 2, summing", marks=KERAS_2.marks),
+    pytest.param(("tf_keras", []), id="Keras 2", marks=[*KERAS_2.marks, pytest.mark.weekly]),
+]
+
+
+@pytest.fixture(scope="module", params=WAITING)
+def waited(tmp_path_factory, request):
+    """A run that went on without its chief, its directory, and how it was started."""
     place = tmp_path_factory.mktemp("waited") / "run"
-    return place, train(place, [3, 7], "--wait")
+    keras, words = request.param
+    return place, train(place, [3, 7], "--wait", *words, keras=keras), (keras, words)
 
 
 def test_the_run_goes_on_without_a_worker_whose_dataset_has_ended(waited):
-    place, workers = waited
+    place, workers, _ = waited
     steps = [3, 7]
     assert [list(worker) for worker in workers] == [list(range(1, 8))] * 2
     batches = [
@@ -189,8 +199,8 @@ def test_the_run_goes_on_without_a_worker_whose_dataset_has_ended(waited):
 
 
 def test_a_run_that_waits_for_the_longest_dataset_can_be_resumed(waited, tmp_path):
-    place, whole = waited
-    resumed = again_after_step_4(place, tmp_path / "run", [3, 7], "--wait")
+    place, whole, (keras, words) = waited
+    resumed = again_after_step_4(place, tmp_path / "run", [3, 7], "--wait", *words, keras=keras)
     for worker in range(2):
         assert list(resumed[worker]) == [5, 6, 7]
         for step in range(5, 8):
@@ -199,14 +209,24 @@ def test_a_run_that_waits_for_the_longest_dataset_can_be_resumed(waited, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("plain", "message"),
+    ("plain", "message", "keras"),
     [
-        ("gradients", "updates the model by a Keras optimizer"),
-        *weekly(("eager", "needs a step that is traced"), ("step", "made by run.function")),
+        ("gradients", "updates the model by a Keras optimizer", KERAS_3),
+        pytest.param(
+            "sum",
+            "which sums the gradients of all workers itself",
+            *KERAS_2.values,
+            marks=KERAS_2.marks,
+        ),
+        *weekly(
+            ("eager", "needs a step that is traced", KERAS_3),
+            ("step", "made by run.function", KERAS_3),
+        ),
     ],
 )
-def test_a_step_that_cannot_leave_out_a_worker_is_refused(tmp_path, plain, message):
+def test_a_step_that_cannot_leave_out_a_worker_is_refused(tmp_path, plain, message, keras):
     words = ["--steps", 2, 5, "--wait", "--plain", plain, "--log", tmp_path / "log"]
-    with Cluster(tmp_path / "run", "uneven.py", words) as cluster:
+    environment = environment_of(keras)
+    with Cluster(tmp_path / "run", "uneven.py", words, environment=environment) as cluster:
         assert cluster.wait() == [1, 1], cluster.output()
         assert message in cluster.output()

@@ -6,12 +6,13 @@ import argparse
 import json
 import os
 
-import keras
 import tensorflow as tf
 from shared_parts import request_restore
 
 from tfckpt_trainer import TrainingRun
 from tfckpt_trainer.training import create_strategy
+from tfckpt_trainer.training.keras_library import build_optimizer, keras
+from tfckpt_trainer.training.state.variables import raw_variable
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--strategy", default="multi-worker")
@@ -20,17 +21,32 @@ parser.add_argument("--unknown", action="store_true", help="the number of elemen
 parser.add_argument("--stop-after", type=int, help="leave the loop after this step, saved before")
 parser.add_argument("--restore-at", type=int, help="ckpt-4, in place, after this step")
 parser.add_argument("--wait", action="store_true", help="for the workers that have more")
-parser.add_argument("--plain", choices=["gradients", "step", "eager"], help="of the script")
+parser.add_argument("--plain", choices=["gradients", "step", "eager", "sum"], help="of the script")
+parser.add_argument("--summing", action="store_true", help="by the optimizer of the script")
 parser.add_argument("--changed", type=int, help="worker with another dataset than it had")
 parser.add_argument("--log", required=True)
 options = parser.parse_args()
+
+
+def summing_optimizer():
+    """Returns a legacy optimizer that sums the gradients of all workers itself."""
+
+    class Summing(keras.optimizers.legacy.SGD):
+        def apply_gradients(self, grads_and_vars, name=None, **_):
+            gradients, variables = zip(*grads_and_vars, strict=True)
+            summed = tf.distribute.get_replica_context().all_reduce("sum", list(gradients))
+            pairs = zip(summed, variables, strict=True)
+            return super().apply_gradients(pairs, name, experimental_aggregate_gradients=False)
+
+    return Summing(1e-2)
+
 
 strategy = create_strategy(options.strategy, threads=1)
 keras.utils.set_random_seed(3)
 with strategy.scope():
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-    optimizer = keras.optimizers.SGD(1e-2)
-    optimizer.build(model.trainable_variables)
+    optimizer = summing_optimizer() if options.summing else keras.optimizers.SGD(1e-2)
+    build_optimizer(optimizer, model.trainable_variables)
     # It takes part in nothing but its statistics.
     norm = keras.layers.BatchNormalization(momentum=0.5)
     norm.build((None, 4))
@@ -74,8 +90,11 @@ def replica_step(batch):
         loss = tf.reduce_mean(model(x) ** 2)
         mean = loss / run.replica_count
     gradients = tape.gradient(mean, model.trainable_variables)
-    if options.plain != "gradients":
-        optimizer.apply(gradients, model.trainable_variables)
+    pairs = zip(gradients, model.trainable_variables, strict=True)
+    if options.plain == "sum":
+        optimizer.apply_gradients(pairs, skip_gradients_aggregation=True)
+    elif options.plain != "gradients":
+        optimizer.apply_gradients(pairs)
     return loss
 
 
@@ -86,7 +105,7 @@ def plain_step(batch):
 
 def own(variable):
     """The value on this worker."""
-    return strategy.experimental_local_results(variable.value)[0].numpy().tolist()
+    return strategy.experimental_local_results(raw_variable(variable))[0].numpy().tolist()
 
 
 train_step = run.function(replica_step, run_eagerly=options.plain == "eager")
@@ -106,7 +125,9 @@ with open(f"{options.log}-{index}", "a", buffering=1) as log:
         }
         if options.strategy == "multi-worker":
             line |= {"seen": own(seen.variables[0]), "moving": own(norm.moving_mean)}
-            line["seed"] = own(dropout.seed_generator.state)
+            # Layers of Keras 2 have no seed that changes.
+            seeds = getattr(dropout, "seed_generator", None)
+            line["seed"] = own(seeds.state) if seeds else []
         log.write(json.dumps(line) + "\n")
         if run.step + 1 == options.restore_at and index == 0:
             options.restore_at = None

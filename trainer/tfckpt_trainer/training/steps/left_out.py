@@ -6,21 +6,21 @@ last batch, and contributes zeros.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.training.keras_library import OPTIMIZERS
+from tfckpt_trainer.training.keras_library import OPTIMIZERS, variables_of
 from tfckpt_trainer.training.state.variables import (
     components,
     is_read_by_all,
     raw_variable,
 )
-
-"""The classes that define `apply`, which every method of a Keras optimizer calls."""
 
 
 def mask(value: Any, has_data: tf.Tensor) -> Any:
@@ -62,19 +62,21 @@ class LeftOut:
         Raises:
             UsageError: None applied any.
         """
-        optimizers: list[Any] = []
+        updates = _Updates(has_data)
         with ExitStack() as stack:
-            # Those of Keras 2 have no `apply`, and cannot leave out a worker.
-            for kind in (one for one in OPTIMIZERS if hasattr(one, "apply")):
-                stack.enter_context(_replaced(kind, _masking(kind.apply, has_data, optimizers)))
+            for kind, name, masking in _methods():
+                masked = masking(getattr(kind, name), updates)
+                stack.enter_context(_replaced(kind, name, masked))
             yield
-        if not optimizers:
+        optimizers = updates.optimizers
+        if not optimizers or updates.are_summed:
+            summed = ", which sums the gradients of all workers itself" if optimizers else ""
             raise UsageError(
-                'on_dataset_end="wait" needs a step that updates the model by a Keras optimizer: '
-                "other gradients of a worker without data cannot be left out. Use "
+                'on_dataset_end="wait" needs a step that updates the model by a Keras optimizer'
+                f"{summed}: other gradients of a worker without data cannot be left out. Use "
                 'on_dataset_end="stop".'
             )
-        own = {id(raw_variable(v)) for optimizer in optimizers for v in optimizer.variables}
+        own = {id(raw_variable(v)) for optimizer in optimizers for v in variables_of(optimizer)}
         used = {id(handle) for handle, _ in tf.compat.v1.get_default_graph().captures}
         self.statistics = tuple(
             component
@@ -93,30 +95,93 @@ class LeftOut:
             variable.assign(value)
 
 
-def _masking(
-    apply: Callable[..., None], has_data: tf.Tensor, optimizers: list[Any]
-) -> Callable[..., None]:
+@dataclass
+class _Updates:
+    """What the optimizers of a step do while it is traced.
+
+    Attributes:
+        has_data: As for `mask`.
+        optimizers: Those that update variables.
+        are_summed: Whether the script has summed the gradients of all workers before it gives them
+            to one.
+        under_way: Calls that have not returned.
+    """
+
+    has_data: tf.Tensor
+    optimizers: list[Any] = field(default_factory=list)
+    are_summed: bool = False
+    under_way: int = 0
+
+    def masked(self, gradient: Any) -> Any:
+        """Returns a gradient, or None, as `mask` does."""
+        return None if gradient is None else mask(gradient, self.has_data)
+
+
+_Masking = Callable[[Callable[..., Any], _Updates], Callable[..., Any]]
+
+
+def _methods() -> Iterator[tuple[type[Any], str, _Masking]]:
+    """Yields the methods by which optimizers update variables, and what masks their gradients.
+
+    In Keras 3, all others call `apply`. In Keras 2, they call `apply_gradients`, which sums the
+    gradients of all workers; that of a script may do so before it calls that of Keras.
+    """
+    for kind in OPTIMIZERS:
+        if hasattr(kind, "apply"):
+            yield kind, "apply", _masking
+            continue
+        for defining in {kind, *_subclasses(kind)}:
+            if "apply_gradients" in vars(defining):
+                yield defining, "apply_gradients", _masking_pairs
+
+
+def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
+    for derived in kind.__subclasses__():
+        yield derived
+        yield from _subclasses(derived)
+
+
+def _masking(apply: Callable[..., None], updates: _Updates) -> Callable[..., None]:
     def masked(
         optimizer: Any, grads: Iterable[Any], trainable_variables: Any = None, **options: Any
     ) -> None:
-        optimizers.append(optimizer)
-        masks = [None if gradient is None else mask(gradient, has_data) for gradient in grads]
-        apply(optimizer, masks, trainable_variables, **options)
+        updates.optimizers.append(optimizer)
+        apply(optimizer, list(map(updates.masked, grads)), trainable_variables, **options)
+
+    return masked
+
+
+def _masking_pairs(apply: Callable[..., Any], updates: _Updates) -> Callable[..., Any]:
+    def masked(optimizer: Any, grads_and_vars: Iterable[Any], *args: Any, **options: Any) -> Any:
+        given = inspect.signature(apply).bind(optimizer, grads_and_vars, *args, **options).arguments
+        given |= given.get("kwargs", {})
+        updates.optimizers.append(optimizer)
+        if given.get("skip_gradients_aggregation", False) or not given.get(
+            "experimental_aggregate_gradients", True
+        ):
+            updates.are_summed |= not updates.under_way
+        else:
+            grads_and_vars = [(updates.masked(g), variable) for g, variable in grads_and_vars]
+        updates.under_way += 1
+        try:
+            return apply(optimizer, grads_and_vars, *args, **options)
+        finally:
+            updates.under_way -= 1
 
     return masked
 
 
 @contextmanager
-def _replaced(kind: type[Any], apply: Callable[..., None]) -> Iterator[None]:
-    """Replaces the method `apply` of a class, which may have inherited it."""
-    own = vars(kind).get("apply")
-    kind.apply = apply
+def _replaced(kind: type[Any], name: str, method: Callable[..., Any]) -> Iterator[None]:
+    """Replaces a method of a class, which may have inherited it."""
+    own = vars(kind).get(name)
+    setattr(kind, name, method)
     try:
         yield
     finally:
-        del kind.apply
+        delattr(kind, name)
         if own is not None:
-            kind.apply = own
+            setattr(kind, name, own)
 
 
 def _is_updated_alone(variable: Any) -> bool:
