@@ -195,6 +195,10 @@ NEEDS = {
         lambda: importlib.util.find_spec("tf_keras") is not None,
         "pip install --no-deps tf_keras, in the release of TensorFlow",
     ),
+    "tensorflow_recommenders": Need(
+        lambda: importlib.util.find_spec("tensorflow_recommenders") is not None,
+        "pip install --no-deps tensorflow_recommenders==0.7.7",
+    ),
     "ray": _module("ray", "test,ray"),
     # Rights, devices, and what a kernel can.
     "root": Need(lambda: os.geteuid() == 0, "run as root"),

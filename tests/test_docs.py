@@ -114,6 +114,16 @@ def test_the_page_on_moving_a_script_shows_the_difference_of_the_examples():
     assert f"These {len(added)} lines replace {len(removed)}:" in page
 
 
+def test_the_page_on_moving_a_script_counts_the_lines_of_the_ports():
+    page = (DOCS / "how-to" / "move-a-script.md").read_text()
+    counted = re.findall(r"^\| `(ported_\w+\.py)` \|.*\| (\d+), (\d+) \|", page, re.MULTILINE)
+    assert len(counted) == 5
+    for name, added, changed in counted:
+        script = (ROOT / "tests" / "training" / "scripts" / name).read_text()
+        marks = re.findall(r"\S  # ([+~])", script)
+        assert (marks.count("+"), marks.count("~")) == (int(added), int(changed)), name
+
+
 def test_every_test_that_the_security_page_names_exists():
     named = set(re.findall(r"`(test_\w+)`", (ROOT / "SECURITY.md").read_text()))
     tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))

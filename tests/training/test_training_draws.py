@@ -6,6 +6,7 @@ import json
 import signal
 
 import pytest
+from kerases import KERAS_3, environment_of
 from training_cluster import Cluster
 
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -34,17 +35,18 @@ def exactness_of_run(directory):
     return load(RunDirectory(directory).run_file, RunInfo).exactness
 
 
-def train(tmp_path, script, strategy, workers, seed, *, resumes=True):
+def train(tmp_path, script, strategy, workers, seed, *, resumes=True, go_back_at=7, keras=KERAS_3):
     """Trains, goes back in place and is killed; unless told otherwise, resumes.
 
     Returns the attempts of each worker.
     """
-    run, log = tmp_path / "run", tmp_path / "log"
+    run, log, environment = tmp_path / "run", tmp_path / "log", environment_of(keras)
     arguments = ["--log", str(log), *(["--random-seed", str(seed)] if seed is not None else [])]
-    with Cluster(run, script, [*arguments, "--go-back-at", "7"], workers, strategy) as cluster:
+    first = [*arguments, "--go-back-at", str(go_back_at)]
+    with Cluster(run, script, first, workers, strategy, environment) as cluster:
         assert -signal.SIGKILL in cluster.wait(), cluster.output()
     if resumes:
-        with Cluster(run, script, arguments, workers, strategy) as cluster:
+        with Cluster(run, script, arguments, workers, strategy, environment) as cluster:
             assert cluster.wait() == [0] * workers, cluster.output()
     return [attempts(log, worker) for worker in range(workers)]
 

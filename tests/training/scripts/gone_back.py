@@ -11,9 +11,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import keras
 import tensorflow as tf
 from shared_parts import digest, request_restore
+
+from tfckpt_trainer.training.keras_library import keras, variables_of
+from tfckpt_trainer.training.state.variables import is_variable
 
 SAVE_EVERY = 4
 
@@ -81,7 +83,7 @@ def log_fit(log: StepLog, model: keras.Model, *others: Any) -> keras.callbacks.C
 
     def write(_: int, logs: dict[str, float]) -> None:
         owners = [model, model.optimizer, *model.metrics, *others]
-        variables = [variable for owner in owners for variable in owner.variables]
+        variables = [v for owner in owners for v in variables_of(owner) if is_variable(v)]
         log.write(int(model.optimizer.iterations.numpy()), variables, **logs)
 
     return keras.callbacks.LambdaCallback(on_train_batch_end=write)
