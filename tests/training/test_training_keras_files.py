@@ -89,6 +89,45 @@ def test_a_script_that_chose_its_start_and_an_empty_backup_begin_anew(found, cas
     assert "Started at step 0." in found[case]["messages"]
 
 
+@pytest.fixture(scope="module")
+def found_by_keras_2(tmp_path_factory):
+    cases = ["keras", "backup", "initial_epoch", "late", "shapes", "torn", "without"]
+    # Its callback supports no strategy of one device.
+    words = [*cases, "--strategy", "mirrored", "--root", tmp_path_factory.mktemp("keras-2")]
+    done = run_with_tensorflow(SCRIPTS / "fit_goes_on.py", *words, TF_USE_LEGACY_KERAS="1")
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {case: said for line in lines for case, said in line.items()}
+
+
+@pytest.mark.needs("tf_keras")
+def test_keras_2_goes_on_from_its_checkpoint(found_by_keras_2):
+    for case, first in (("backup", 4), ("initial_epoch", 2)):
+        found = found_by_keras_2[case]
+        assert found["epochs"] == [2, 3]
+        told = f"Started at step {first} with weights, optimizer state and epoch of "
+        assert any(text.startswith(told) and "chief/ckpt-2." in text for text in found["messages"])
+        pairs = zip(found["values"], found_by_keras_2["keras"], strict=True)
+        # A checkpoint has the mean of what the replicas have as moving averages.
+        assert {index for index, (ours, theirs) in enumerate(pairs) if ours != theirs} <= {4, 5}
+    assert found_by_keras_2["without"]["epochs"] == [0, 1, 2, 3]
+
+
+@pytest.mark.needs("tf_keras")
+@pytest.mark.parametrize(
+    ("case", "problem"),
+    [
+        ("shapes", "layer_with_weights-0/kernel is float32 4×8 in the checkpoint and float32 4×9"),
+        ("torn", "ckpt-2 is damaged"),
+        ("late", "it has done 2 epochs, and initial_epoch is 3"),
+    ],
+)
+def test_a_backup_of_keras_2_that_does_not_fit_is_refused(found_by_keras_2, case, problem):
+    refusal = found_by_keras_2[case]["refused"]
+    assert problem in refusal
+    assert "chief.old`." in refusal
+
+
 @pytest.mark.needs("tf_keras")
 def test_a_legacy_optimizer_begins_anew_beside_the_file_of_another_one(tmp_path):
     words = ["kept", "legacy", "--root", tmp_path]

@@ -31,6 +31,7 @@ if not TYPE_CHECKING and tf.keras.Model.__module__.startswith("tf_keras."):
     keras = import_module("tf_keras")
 
 __all__ = [
+    "BACKUPS_ARE_CHECKPOINTS",
     "OPTIMIZERS",
     "SCALED_OPTIMIZER",
     "ArrayDataAdapter",
@@ -77,6 +78,9 @@ tree = keras_3.tree
 
 as_array = keras_3.ops.convert_to_numpy
 """Returns a variable or a tensor, also one of several replicas, as an array."""
+
+BACKUPS_ARE_CHECKPOINTS = keras is not keras_3
+"""Whether `BackupAndRestore` saves checkpoints of TensorFlow, and not files of weights."""
 
 PyDataset = keras_3.utils.PyDataset
 

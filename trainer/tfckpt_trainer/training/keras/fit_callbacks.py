@@ -9,13 +9,18 @@ from typing import Any, cast
 from tfckpt_trainer.catalog.retention.rules import BestBy
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.keras.callback_state import CallbackState
-from tfckpt_trainer.training.keras_library import keras, rate_of, tree
+from tfckpt_trainer.training.keras_library import (
+    BACKUPS_ARE_CHECKPOINTS,
+    keras,
+    rate_of,
+    tree,
+)
 from tfckpt_trainer.training.state.variables import is_variable
 
 _BACKUP = keras.callbacks.BackupAndRestore
 _ORBAX = getattr(keras.callbacks, "OrbaxCheckpoint", None)
 
-REPLACED = (_BACKUP,) if hasattr(_BACKUP, "_load_model") else ()
+REPLACED = (_BACKUP,) if BACKUPS_ARE_CHECKPOINTS or hasattr(_BACKUP, "_load_model") else ()
 """Callbacks that do nothing here: `fit` does what they do, and goes on from what they saved."""
 
 REFUSED = tuple({_BACKUP, _ORBAX} - {None, *REPLACED})

@@ -17,12 +17,22 @@ from tfckpt_trainer.catalog.directory.other_formats import BACKUP, OtherFile, fi
 from tfckpt_trainer.errors import RefusedError, TfckptError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.training.checkpoint.restores.restore_manager import StartingPoint
-from tfckpt_trainer.training.keras_library import as_array, is_legacy, keras, unnumbered
+from tfckpt_trainer.training.keras.backup_checkpoint import BackupCheckpoint, newest_backup
+from tfckpt_trainer.training.keras_library import (
+    BACKUPS_ARE_CHECKPOINTS,
+    as_array,
+    is_legacy,
+    keras,
+    unnumbered,
+)
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 from tfckpt_trainer.words.clean_text import clean
 
 _MOST_TRIED = 10
 """Files that a start reads to find one that fits; a run can have one of each epoch."""
+
+_FILES = (".weights.h5", ".keras")
+"""How the names of files end that can be loaded."""
 
 _OPTIMIZER = "optimizer/"
 """How the names of the variables of the optimizer begin in files of Keras 3."""
@@ -100,6 +110,9 @@ class KerasFiles:
         if optimizer is None or _steps_of(optimizer):
             # The script has restored it itself.
             return _Choice()
+        backup = newest_backup(self._backups, self._model) if BACKUPS_ARE_CHECKPOINTS else None
+        if backup is not None:
+            return self._choose_checkpoint(backup)
         passed_over = []
         for path, file in islice(self._files(), _MOST_TRIED):
             try:
@@ -113,6 +126,14 @@ class KerasFiles:
                 return _Choice(str(path), epoch, tuple(passed_over))
         return _Choice(passed_over=tuple(passed_over))
 
+    def _choose_checkpoint(self, backup: BackupCheckpoint) -> _Choice:
+        try:
+            epoch = self._checked(backup.epoch(self._epoch_steps))
+        except (OSError, TfckptError) as error:
+            problem = _refusal(str(backup.prefix), describe_error(error), str(backup.prefix.parent))
+            return _Choice(problem=problem)
+        return _Choice(str(backup.prefix), epoch)
+
     def _files(self) -> Iterator[tuple[Path, OtherFile]]:
         for root in (*self._backups, *([] if self._initial_epoch else [self._run.root])):
             # A first start has no directory yet.
@@ -121,7 +142,7 @@ class KerasFiles:
             for file in files:
                 path = root / file.name
                 is_own = not (file.is_link_of_others or directory.stranger_of(path))
-                if is_own and file.name.endswith((".weights.h5", ".keras")):
+                if is_own and file.name.endswith(_FILES):
                     yield path, file
 
     def _epoch_of(self, path: Path, file: OtherFile) -> int:
@@ -144,7 +165,14 @@ class KerasFiles:
             if self._has_values(weights):
                 raise RefusedError("the script has loaded its weights")
         said = file.epoch if file.name == BACKUP else None
-        epoch = done // self._epoch_steps if said is None else said
+        return self._checked(done // self._epoch_steps if said is None else said)
+
+    def _checked(self, epoch: int) -> int:
+        """Returns an epoch to go on with.
+
+        Raises:
+            RefusedError: The script begins later.
+        """
         if epoch < self._initial_epoch:
             raise RefusedError(
                 f"it has done {epoch} epochs, and initial_epoch is {self._initial_epoch}"
@@ -174,7 +202,10 @@ class KerasFiles:
         """Loads the file on this worker; returns what prevents it."""
         try:
             with self._model.distribute_strategy.scope():
-                self._model.load_weights(path)
+                if path.endswith(_FILES):
+                    self._model.load_weights(path)
+                else:
+                    BackupCheckpoint(Path(path), self._model).restore()
         except Exception as error:
             # Keras raises errors of any type for what does not fit.
             return f"worker {self._group.index}: {clean(str(error)) or type(error).__name__}"
@@ -186,12 +217,20 @@ def _steps_of(optimizer: Any) -> int:
     return int(as_array(optimizer.iterations))
 
 
-def _refusal(path: str, problem: str) -> str:
+def _refusal(path: str, problem: str, place: str = "") -> str:
+    """Returns why a start cannot go on from a path.
+
+    Args:
+        path: The file.
+        problem: Why.
+        place: What to move away to start all the same; the file by default.
+    """
+    place = place or path
     named = problem if path in problem else f"{path}: {problem}"
     return (
         f"Training cannot go on from {named.rstrip('.')}. A start at step 0 would lose "
         "what it holds. To start at step 0 all the same, move it away: "
-        f"`mv {shlex.quote(path)} {shlex.quote(path + '.old')}`."
+        f"`mv {shlex.quote(place)} {shlex.quote(place + '.old')}`."
     )
 
 
