@@ -59,6 +59,15 @@ class SteeredRun:
         workers = wait_until(self.workers, 10, "heartbeats that can be read")
         self.wait_for_step(max(worker.step for worker in workers) + 5)
 
+    def wait_until_paused(self) -> WorkerStatus:
+        """Waits until the chief is paused; returns its heartbeat."""
+
+        def paused() -> WorkerStatus | None:
+            assert all(p.poll() is None for p in self.cluster.processes), self.cluster.output()
+            return next((w for w in self.workers() if w.activity is Activity.PAUSED), None)
+
+        return wait_until(paused, 90, "a pause")
+
     def names(self) -> set[str]:
         """Returns the names of all committed checkpoints."""
         return {path.stem for path in self.run.root.glob("*.index")}

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,8 @@ __all__ = [
     "SeedGenerator",
     "Sequence",
     "Variable",
+    "apply_gradients",
+    "applying_method",
     "array_slicing",
     "as_array",
     "as_served",
@@ -52,6 +55,7 @@ __all__ = [
     "global_seed_generator",
     "has_value",
     "is_compiled",
+    "is_keras_3",
     "is_legacy",
     "keras",
     "logs_of",
@@ -202,6 +206,43 @@ def loss_scale_of(optimizer: Any) -> Any:
     if hasattr(optimizer, "dynamic_scale"):
         return optimizer.dynamic_scale if optimizer.built else None
     return getattr(optimizer._loss_scale, "current_loss_scale", None)
+
+
+def is_keras_3(thing: Any) -> bool:
+    """Whether an object is an optimizer or a model of Keras 3."""
+    return isinstance(thing, (keras_3.optimizers.Optimizer, keras_3.Model))
+
+
+def apply_gradients(optimizer: Any, gradients: abc.Sequence[Any], variables: abc.Sequence[Any]) -> None:
+    """Applies gradients to variables; call it on a replica."""
+    optimizer.apply_gradients(zip(gradients, variables, strict=True))
+
+
+@contextmanager
+def applying_method(
+    optimizer: Any, act: Callable[[Iterable[Any], Iterable[Any]], None]
+) -> Iterator[None]:
+    """Has an optimizer call `act` with gradients and variables in place of applying them.
+
+    In Keras 3, `apply_gradients` and `minimize` call `apply`. Keras 2 has no `apply`.
+    """
+
+    def apply(gradients: Iterable[Any], trainable_variables: Iterable[Any] | None = None) -> None:
+        variables = trainable_variables
+        act(gradients, optimizer._trainable_variables if variables is None else variables)
+
+    def apply_pairs(pairs: Iterable[tuple[Any, Any]], *_: object, **__: object) -> None:
+        pairs = list(pairs)
+        act([gradient for gradient, _ in pairs], [variable for _, variable in pairs])
+
+    name, method = (
+        ("apply", apply) if hasattr(optimizer, "apply") else ("apply_gradients", apply_pairs)
+    )
+    object.__setattr__(optimizer, name, method)
+    try:
+        yield
+    finally:
+        object.__delattr__(optimizer, name)
 
 
 def is_legacy(optimizer: Any) -> bool:

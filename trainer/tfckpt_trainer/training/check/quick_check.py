@@ -136,6 +136,7 @@ class QuickCheck:
         """
         if self._on_outcome is None or self._phase is not None:
             return
+        self._group.join()
         step = self._state.position.step
         steps = self._steps if total_steps is None else min(self._steps, total_steps - step)
         if steps < 1:
@@ -163,6 +164,7 @@ class QuickCheck:
         """
         if self._phase is None:
             return
+        self._group.join()
         step = self._state.position.step
         self._record(metrics, self._telemetry.metrics.earlier)
         self._tell_progress(step)

@@ -64,6 +64,7 @@ class CheckSession:
         restores: RestoreManager,
     ) -> None:
         self._trace = Path(order.trace(group.index))
+        self._group = group
         self._topology = group.topology
         self._state = state
         self._telemetry = telemetry
@@ -105,6 +106,7 @@ class CheckSession:
         if self.is_done:
             # A loop that does not ask whether the run is over.
             raise SystemExit(0)
+        self._group.join()
         step = self._state.position.step
         if self._phase is not None:
             self._record(self._phase, step)

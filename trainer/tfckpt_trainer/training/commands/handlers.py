@@ -117,6 +117,7 @@ class CommandHandlers:
         """Carries out what was planned for this step. An error of ours ends that, not training."""
         for handler in self._after_step:
             if handler.is_due():
+                self.trainer.group.join()
                 self._carry_out_together(handler.current, handler, handler.carry_on)
 
     def ended(self) -> None:

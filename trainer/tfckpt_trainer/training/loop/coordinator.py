@@ -174,8 +174,10 @@ class Coordinator:
             agreed = self._group.any(self.needs_sync)
         stays_paused = bool(self._loop.paused_before)
         if agreed or stays_paused or self._schedule.decides_after(step, call.steps):
-            waited = self._telemetry.metrics.wait_for_step()
-            call = call._replace(seconds=call.seconds + waited)
+            began = time.perf_counter()
+            self._group.join()
+            self._telemetry.metrics.wait_for_step()
+            call = call._replace(seconds=call.seconds + time.perf_counter() - began)
         if trigger is None:
             trigger = self._schedule.trigger_after(step, call.steps, self._telemetry.metrics)
         self._telemetry.metrics.call_done(step, call)
@@ -258,6 +260,7 @@ class Coordinator:
 
     def _guards_go_back(self) -> bool:
         """Lets guards act that fire in the last steps; returns whether one went back."""
+        self._group.join()
         self._telemetry.metrics.settle()
         step = self._telemetry.metrics.step
         if self._group.any(self._guards.has_proposals):

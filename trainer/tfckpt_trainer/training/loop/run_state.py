@@ -33,6 +33,7 @@ from tfckpt_trainer.training.keras_library import build_optimizer, is_legacy, ke
 from tfckpt_trainer.training.loop.error_save import LoopProgress
 from tfckpt_trainer.training.loop.run_options import RunOptions
 from tfckpt_trainer.training.pipelines.input_state import InputState
+from tfckpt_trainer.training.state.passed import check_asynchronous
 from tfckpt_trainer.training.state.variables import is_variable, raw_variable
 from tfckpt_trainer.training.steps.inputs import InputDataset, Inputs
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
@@ -96,6 +97,8 @@ class LiveRunState:
         on_servers = uses_parameter_servers(strategy)
         if is_legacy(passed.optimizer) and isinstance(passed.model, keras.Model):
             build_optimizer(passed.optimizer, passed.model.trainable_variables)
+        if group.is_asynchronous:
+            check_asynchronous(passed.optimizers())
         if group.replicas > 1 and not on_servers:
             check_finite_on_all_replicas(passed.optimizer)
         self.passed = passed
@@ -113,7 +116,7 @@ class LiveRunState:
         self.traced = TracedSteps(
             lambda: saved_state(self.saved),
             lambda: (one.table for one in self.saved.adapted(shared.find()) if one.table),
-            shares_variables=group.replicas > 1 and on_servers,
+            shares_variables=group.computing > 1 and on_servers,
             can_seed=options.random_seed is None and supports_seed(strategy),
         )
         self.saved = TrainingState(

@@ -14,7 +14,10 @@ from tfckpt_trainer.training.loop.between_calls import BetweenCalls
 from tfckpt_trainer.training.loop.run_options import check_counts
 from tfckpt_trainer.training.loop.run_state import LiveRunState
 from tfckpt_trainer.training.state.passed import only_optimizer
-from tfckpt_trainer.training.steps.parameter_server_step import ParameterServerStep
+from tfckpt_trainer.training.steps.parameter_server_step import (
+    AsynchronousStep,
+    ParameterServerStep,
+)
 from tfckpt_trainer.training.steps.step_functions import ReplicaStep, StepFlags, StepFunction
 from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
 from tfckpt_trainer.training.workers.worker_group import (
@@ -85,16 +88,19 @@ class StepBuilder:
             )
         if steps == 1:
             return
-        if uses_parameter_servers(self._strategy):
+        if uses_parameter_servers(self._strategy) and not self._group.is_asynchronous:
             name = strategy_name(self._strategy)
-            raise UsageError(f"steps_per_call does not go with {name}. Leave it out.")
+            raise UsageError(
+                f"steps_per_call does not go with {name}, unless steps are asynchronous. Leave it "
+                "out, or pass asynchronous=True to TrainingRun."
+            )
         if dataset_end is not None:
             dataset_end.refuse_calls_of_several_steps()
         length.most = steps
 
     def _step(
         self, replica_step: ReplicaStep, *, run_eagerly: bool, of_type: Any
-    ) -> StepFunction | ParameterServerStep:
+    ) -> StepFunction | ParameterServerStep | AsynchronousStep:
         coordinator, dataset_end = self._between.coordinator, self._between.dataset_end
 
         def flags() -> StepFlags:
@@ -111,6 +117,15 @@ class StepBuilder:
         if uses_parameter_servers(self._strategy):
             if run_eagerly:
                 raise UsageError("With parameter servers, a step cannot run eagerly.")
+            if self._group.is_asynchronous:
+                return AsynchronousStep(
+                    self._strategy,
+                    replica_step,
+                    flags,
+                    on_result,
+                    tracing,
+                    takes_list=self._between.length.most > 1,
+                )
             optimizer = only_optimizer(self._state.passed.optimizer)
             return ParameterServerStep(
                 self._strategy, optimizer, replica_step, flags, on_result, tracing

@@ -140,6 +140,7 @@ class TrainingRun:
         on_dataset_end: Literal["stop", "wait"] = "stop",
         random_seed: int | None = None,
         guards: Iterable[Guard | str] = (),
+        asynchronous: bool = False,
     ) -> None:
         """Creates the run directory and prepares training.
 
@@ -194,6 +195,10 @@ class TrainingRun:
                 TensorFlow does, which no checkpoint can save.
             guards: Rules that act without a person, such as going back after a spike of the loss:
                 each a `Guard` or its text. Those of `.tfckpt/config.toml` are added.
+            asynchronous: With parameter servers, whether each step takes the batch of one replica
+                and is computed and applied by whichever worker is free. It needs optimizers of
+                Keras 2. By default the chief applies the sum of the gradients of all workers.
+                Other strategies ignore it.
 
         Raises:
             UsageError: There is no run directory, or an option is invalid.
@@ -234,7 +239,7 @@ class TrainingRun:
         self._statuses = choose_statuses(preempted_status, restart_status)
 
         self._strategy = strategy or tf.distribute.get_strategy()
-        self._group = group = WorkerGroup(self._strategy)
+        self._group = group = WorkerGroup(self._strategy, asynchronous=asynchronous)
         refuse_several_tasks(os.environ, group.processes)
         self._telemetry = telemetry = Telemetry(
             run, group, tensorboard=self._tensorboard, total_steps=total_steps
@@ -384,7 +389,8 @@ class TrainingRun:
                 which spares small models most of the time that Python takes for a step. On
                 several, Python waits only for the last. With more than 1, iterating over the run
                 yields a list of the inputs of so many steps, and of fewer where a save or the end
-                of the data is due. Commands act after a call.
+                of the data is due. Commands act after a call. With parameter servers, it needs
+                `asynchronous`.
             run_eagerly: Whether to run it without a `tf.function`, to debug it.
 
         Returns:

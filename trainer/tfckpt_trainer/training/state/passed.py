@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.training.keras_library import SeedGenerator, keras, other_keras
+from tfckpt_trainer.training.keras_library import SeedGenerator, is_keras_3, keras, other_keras
 from tfckpt_trainer.training.state.variables import is_variable
 
 _Trackable = tf.__internal__.tracking.Trackable
@@ -68,6 +68,26 @@ def only_optimizer(optimizer: Any) -> Any:
             "servers, a step applies gradients once: pass one optimizer."
         )
     return next(iter(optimizer.values()))
+
+
+def check_asynchronous(optimizers: Iterable[tuple[str, Any]]) -> None:
+    """Makes sure that workers can apply the gradients of their own steps.
+
+    Args:
+        optimizers: What may be an optimizer of the run, by name.
+
+    Raises:
+        UsageError: One is an optimizer of Keras 3.
+    """
+    for name, optimizer in optimizers:
+        if is_keras_3(optimizer):
+            raise UsageError(
+                f"asynchronous=True does not go with {name}, which is the "
+                f"{type(optimizer).__name__} of Keras 3: it reads a variable and then writes it, "
+                "so workers overwrite the updates of others. Leave asynchronous out. Or use the "
+                "optimizers of Keras 2: `pip install tf-keras`, and set TF_USE_LEGACY_KERAS=1 "
+                "before the script imports TensorFlow."
+            )
 
 
 _UNTRACKED = (keras.metrics.Metric, keras.losses.Loss, SeedGenerator)

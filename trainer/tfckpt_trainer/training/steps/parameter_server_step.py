@@ -1,26 +1,35 @@
-"""A training step with parameter servers, applied by the chief.
+"""Training steps with parameter servers: applied by the chief, or by each worker on its own.
 
-If workers apply their gradients by themselves, they lose updates: Keras's optimizers read a
+If workers apply their gradients by themselves, they lose updates: the optimizers of Keras 3 read a
 variable and then write it, and other workers write in between. So the workers only compute
-gradients here, each for the batch of one replica. The chief adds them in the order of the
-workers and applies the sum once. The result is that of a `MirroredStrategy` with as many replicas.
+gradients in a `ParameterServerStep`, each for the batch of one replica. The chief adds them in the
+order of the workers and applies the sum once. The result is that of a `MirroredStrategy` with as
+many replicas.
+
+The optimizers of Keras 2 add to a variable in one operation. With them, an `AsynchronousStep` is
+computed and applied by one worker, while others do the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.training.keras_library import apply_gradients, applying_method
 from tfckpt_trainer.training.steps.step_functions import (
+    CallResult,
     OnResult,
     ReplicaStep,
     StepFlags,
+    StepResult,
     of_script,
     scalars_of,
+    several,
 )
 
 
@@ -96,29 +105,105 @@ class ParameterServerStep:
         with tf.device("/CPU:0"):
             together = zip(*gradients, strict=True)
             sums = [tf.identity(tf.add_n(list(of_workers))) for of_workers in together]
-        self._strategy.run(self._optimizer.apply, args=(sums, self._variables))
+        self._strategy.run(partial(apply_gradients, self._optimizer), args=(sums, self._variables))
+
+
+class AsynchronousStep:
+    """Schedules steps, each for whichever worker is free, and waits for those of the call before.
+
+    So the chief reads the input of a call while the workers compute another. `WorkerGroup.join`
+    waits for all.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.ParameterServerStrategy,
+        replica_step: ReplicaStep,
+        flags: Callable[[], StepFlags],
+        on_result: OnResult,
+        tracing: Callable[[], None],
+        *,
+        takes_list: bool,
+    ) -> None:
+        """Creates the step; the arguments are those of `StepFunction`."""
+        self._strategy = strategy
+        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        self._replica_step = replica_step
+        self._flags = flags
+        self._on_result = on_result
+        self._tracing = tracing
+        self._takes_list = takes_list
+        self._names: tuple[str, ...] = ()
+        self._before: CallResult | None = None
+        self._compute = tf.function(self._on_worker, reduce_retracing=True, autograph=False)
+
+    def __call__(self, batch: Any) -> StepResult:
+        """Schedules one step, or several.
+
+        Args:
+            batch: The input of the call, as iterating over the run yields it.
+
+        Returns:
+            The metrics of the last step; a single scalar is named `loss`. The first look at one of
+            them waits for the step.
+        """
+        flags = self._flags()
+        batches = several(batch) if self._takes_list else [batch]
+        rows = [
+            _ScheduledRow(self._coordinator, self._coordinator.schedule(self._compute, elements))
+            for elements in batches
+        ]
+        # To schedule the first has traced it, which found the names.
+        call = CallResult(self._names, rows)
+        results = [StepResult(call, number) for number in range(len(rows))]
+        before, self._before = self._before, call
+        if before is not None:
+            before.wait()
+        self._on_result(results, flags)
+        return results[-1]
+
+    def _on_worker(self, element: Any) -> tf.Tensor:
+        self._tracing()
+        return self._strategy.run(self._on_replica, args=(element,))
+
+    def _on_replica(self, element: Any) -> tf.Tensor:
+        metrics = scalars_of(of_script(self._replica_step)(element))
+        self._names = tuple(metrics)
+        # A sum over one replica, and the number of replicas.
+        return tf.stack([*metrics.values(), 1.0])
+
+
+class _ScheduledRow:
+    """What a scheduled step returns, in the form of a tensor."""
+
+    def __init__(
+        self,
+        coordinator: tf.distribute.coordinator.ClusterCoordinator,
+        result: tf.distribute.coordinator.RemoteValue,
+    ) -> None:
+        self._coordinator = coordinator
+        self._result = result
+
+    def numpy(self) -> Any:
+        """Waits for the step; raises its error, or that of another one that cancelled it."""
+        try:
+            return self._result.fetch()
+        except tf.errors.CancelledError:
+            self._coordinator.join()
+            raise
 
 
 @contextmanager
 def recorded(optimizer: Any) -> Iterator[list[list[tuple[tf.Tensor, Any]]]]:
-    """Has an optimizer record gradients instead of applying them.
-
-    `apply_gradients` and `minimize` of Keras's optimizers call `apply`.
-    """
+    """Has an optimizer record gradients instead of applying them."""
     applied: list[list[tuple[tf.Tensor, Any]]] = []
-
-    def record(gradients: Iterable[Any], trainable_variables: Iterable[Any] | None = None) -> None:
-        variables = trainable_variables
-        if variables is None:
-            variables = optimizer._trainable_variables
-        pairs = zip(gradients, variables, strict=True)
-        applied.append([(gradient, v) for gradient, v in pairs if gradient is not None])
-
     if optimizer is None:
         yield applied
         return
-    object.__setattr__(optimizer, "apply", record)
-    try:
+
+    def record(gradients: Iterable[Any], variables: Iterable[Any]) -> None:
+        pairs = zip(gradients, variables, strict=True)
+        applied.append([(gradient, v) for gradient, v in pairs if gradient is not None])
+
+    with applying_method(optimizer, record):
         yield applied
-    finally:
-        object.__delattr__(optimizer, "apply")

@@ -169,13 +169,13 @@ def scalars_of(reported: Any) -> dict[str, tf.Tensor]:
 class CallResult:
     """What a call returned, which may not be computed yet."""
 
-    def __init__(self, names: Sequence[str], packed: Sequence[tf.Tensor]) -> None:
+    def __init__(self, names: Sequence[str], packed: Sequence[Any]) -> None:
         """Takes it.
 
         Args:
             names: Names of the metrics.
             packed: A vector for each step, or one matrix with a row for each: the sums over all
-                replicas of the metrics, then of the flags.
+                replicas of the metrics, then of the flags. Their method `numpy` waits for them.
         """
         self.names = names
         self._packed = packed
@@ -302,7 +302,7 @@ class StepFunction:
         if flags != self._sent:
             self._variable.assign(_as_floats(flags))
             self._sent = flags
-        batches = _several(batch) if self._takes_list else [batch]
+        batches = several(batch) if self._takes_list else [batch]
         if self._type is not None:
             self._one.get_concrete_function(self._type)
             self._type = None
@@ -379,7 +379,12 @@ def _as_floats(flags: StepFlags) -> list[float]:
     return [float(flag) for flag in flags]
 
 
-def _several(batches: Any) -> list[Any]:
+def several(batches: Any) -> list[Any]:
+    """Returns the inputs of a call of several steps.
+
+    Raises:
+        UsageError: It is not a list of them.
+    """
     if not isinstance(batches, list) or not batches:
         raise UsageError(
             f"The step function was called with {type(batches).__name__}; with steps_per_call, it "

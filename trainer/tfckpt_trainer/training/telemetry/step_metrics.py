@@ -204,11 +204,9 @@ class StepMetrics:
         # Values are not looked at here.
         self.fresh = ChainMap(*cast(Any, (values, self.fresh))) if self.fresh else values
 
-    def wait_for_step(self) -> float:
-        """Waits until the present step is computed; returns the seconds that this took."""
-        began = time.perf_counter()
+    def wait_for_step(self) -> None:
+        """Waits until the present step is computed."""
         self.fresh = dict(self.fresh)
-        return time.perf_counter() - began
 
     @property
     def newest(self) -> Mapping[str, float]:

@@ -57,13 +57,24 @@ class WorkerGroup:
             chief.
         local_replicas: Replicas on this worker.
         replicas: Replicas in sync over all workers.
+        computing: Processes that compute steps.
+        is_asynchronous: Whether each step is computed and applied by one of them, beside others.
     """
 
-    def __init__(self, strategy: tf.distribute.Strategy) -> None:
+    def __init__(self, strategy: tf.distribute.Strategy, *, asynchronous: bool = False) -> None:
+        """Finds out who they are.
+
+        Args:
+            strategy: The strategy.
+            asynchronous: As `asynchronous` of `TrainingRun`.
+        """
         self._strategy = strategy
+        self.is_asynchronous = asynchronous and uses_parameter_servers(strategy)
         self.index, self.size = _index_and_size(strategy)
         self.processes = _process_count(strategy, self.size)
-        self.replicas: int = replica_count(strategy)
+        replicas = _replica_count(strategy)
+        self.computing = replicas if uses_parameter_servers(strategy) else self.size
+        self.replicas: int = 1 if self.is_asynchronous else replicas
         self.local_replicas = self.replicas // self.size
 
     @property
@@ -175,6 +186,20 @@ class WorkerGroup:
         """
         self.any(False)
 
+    def join(self) -> None:
+        """Waits until all steps that were scheduled are applied.
+
+        What reads or changes the state of an asynchronous run calls it first. Steps of other runs
+        are applied when their values are read.
+
+        Raises:
+            Exception: A step failed.
+            tf.errors.OpError: A parameter server is gone.
+        """
+        if self.is_asynchronous:
+            # TensorFlow has one for each strategy, which the script can use too.
+            tf.distribute.coordinator.ClusterCoordinator(self._strategy).join()
+
     def give_up(self) -> None:
         """Ends what the workers do together, after an error on this one.
 
@@ -248,8 +273,8 @@ def uses_parameter_servers(strategy: tf.distribute.Strategy) -> bool:
     return isinstance(strategy, tf.distribute.ParameterServerStrategy)
 
 
-def replica_count(strategy: tf.distribute.Strategy) -> int:
-    """Returns the replicas in sync; with parameter servers, each worker is one replica."""
+def _replica_count(strategy: tf.distribute.Strategy) -> int:
+    """Returns the replicas; with parameter servers, each worker is one."""
     if uses_parameter_servers(strategy):
         return int(_cluster_spec(strategy).num_tasks("worker"))
     return int(strategy.num_replicas_in_sync)

@@ -1,0 +1,120 @@
+"""Asynchronous steps with parameter servers: what acts between steps acts when all are applied."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from kerases import environment_of
+from steered import SteeredRun
+from training_cluster import Cluster
+
+from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
+from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_tui import open_checkpoint
+
+pytestmark = pytest.mark.tensorflow
+
+of_keras_2 = pytest.mark.needs("tf_keras")
+
+
+def counting(root, *words, keras="tf_keras", workers=2, servers=2):
+    return Cluster(
+        root,
+        "counting.py",
+        list(words),
+        workers,
+        "parameter-server",
+        environment_of(keras),
+        parameter_servers=servers,
+    )
+
+
+def counted(path):
+    """Step, count, optimizer's count, weight and sum of a checkpoint."""
+    checkpoint = open_checkpoint(path)
+    names = ("step", "model/counts/steps", "optimizer/_iterations", "model/counts/weight")
+    if "optimizer/_iterations" not in checkpoint:
+        names = ("step", "model/counts/steps", "optimizer/iter", "model/counts/weight")
+    return [int(checkpoint[name]) for name in (*names, "model/counts/sum")]
+
+
+def exact(step):
+    """The same if each of so many steps was applied once, with the batch that has its number."""
+    return [step, step, step, step, step * (step - 1) // 2]
+
+
+@of_keras_2
+@pytest.mark.parametrize("words", [("--own-schedule",), ("--silent", "--legacy")])
+def test_steps_that_nobody_looks_at_are_waited_for(tmp_path, words):
+    root = tmp_path / "run"
+    words = [*words, "--call-seconds", "0", "--steps", "330", "--save-every", "100"]
+    with counting(root, *words) as cluster:
+        assert set(cluster.wait()) == {0}, cluster.output()
+    for step in (100, 200, 300, 330):
+        assert counted(root / f"ckpt-{step}") == exact(step)
+
+
+@of_keras_2
+def test_each_checkpoint_has_all_steps_before_it_and_none_after(tmp_path):
+    root = tmp_path / "run"
+    with counting(root, "--guard", "above number 300: save, pause; at most 1") as cluster:
+        run = SteeredRun(cluster)
+        run.wait_for_step(60)
+        saved = run.ask(CommandKind.SAVE)
+        assert saved.state is CommandState.DONE, saved.message
+        back = run.ask(CommandKind.RESTORE, name="ckpt-50")
+        assert back.state is CommandState.DONE, back.message
+        run.progress()
+        # The step is known in the call after its own; that of the next flag acts.
+        paused = run.wait_until_paused()
+        assert 302 <= paused.step <= 302 + 30
+        assert counted(root / f"ckpt-b1-{paused.step}") == exact(paused.step)
+        assert run.ask(CommandKind.SET, values={"learning_rate": 2.0}).state is CommandState.DONE
+        assert run.ask(CommandKind.RESUME).state is CommandState.DONE
+        run.progress()
+        os.kill(cluster.processes[0].pid, signal.SIGTERM)
+        assert cluster.wait() == [143, 0, 0, 0, 0], cluster.output()
+    paths = {path.with_suffix("") for path in root.glob("ckpt-*.index")}
+    found = {path: counted(path) for path in paths}
+    before = {path: values for path, values in found.items() if values[0] <= paused.step}
+    assert {"ckpt-50", saved.result["name"]} <= {path.name for path in before}
+    for path, values in before.items():
+        assert values == exact(values[0]), path
+    for path in paths - before.keys():
+        step, *values = found[path]
+        # The rate was doubled at the pause.
+        expected = exact(step)[1:]
+        expected[2] += step - paused.step
+        assert values == expected, path
+    assert paths - before.keys()
+
+
+@of_keras_2
+def test_the_chief_applies_the_sum_of_gradients_by_default(tmp_path):
+    root = tmp_path / "run"
+    with counting(root, "--synchronous", "--steps", "20", "--save-every", "20") as cluster:
+        assert set(cluster.wait()) == {0}, cluster.output()
+    step, computed, applied, weight, total = counted(root / "ckpt-20")
+    # Each worker computes its part of a step; the optimizer applies one.
+    assert [step, computed, applied, weight, total] == [20, 40, 20, 20, 40 * 39 // 2]
+
+
+def test_optimizers_of_keras_3_are_refused_with_the_way_out(tmp_path):
+    with counting(tmp_path / "run", keras="keras", workers=1, servers=1) as cluster:
+        assert cluster.wait() == [1, 0, 0], cluster.output()
+        assert "the SGD of Keras 3: it reads a variable and then writes it" in cluster.output()
+        assert "TF_USE_LEGACY_KERAS=1" in cluster.output()
+
+
+@of_keras_2
+def test_an_error_of_a_step_ends_the_run_with_that_error(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    with counting(run.root, "--wrong-at", "75", servers=1) as cluster:
+        assert cluster.wait() == [1, 0, 0, 0], cluster.output()
+    *_, failed = [entry for entry in read_entries(run) if entry.kind is EventKind.FAILED]
+    assert "a wrong batch" in failed.message
+    assert counted(run.root / "ckpt-50") == exact(50)
