@@ -72,8 +72,8 @@ class ParameterServerStep:
         results = [result.fetch() for result in scheduled]
         if self._variables:
             gradients = [of_worker for _, of_worker in results]
-            self._coordinator.schedule(self._update, args=(gradients,))
-            self._coordinator.join()
+            # Not by a worker: if it died meanwhile, TensorFlow would have another one begin again.
+            self._update(gradients)
         means = sum(packed for packed, _ in results) / len(results)
         metrics = {name: float(value) for name, value in zip(self._names, means, strict=True)}
         self._on_result([dict(metrics)], self._flags())
