@@ -40,6 +40,24 @@ def test_while_all_live_there_is_nothing_to_decide() -> None:
     assert after(TRAINED).next is Next.WAIT
 
 
+SERVED = replace(TRAINED, workers=4, heard=frozenset(range(4)), replaceable=frozenset({1, 2}))
+"""A chief, two workers and a parameter server."""
+
+
+def test_only_a_worker_that_others_can_do_without_is_replaced() -> None:
+    decision = after(SERVED, Exit(1, -9))
+    assert (decision.next, decision.lost) == (Next.REPLACE, 1)
+    assert decision.reason == (
+        "Worker 1 was killed by SIGKILL. The others train on, and it is started again."
+    )
+    assert after(SERVED, Exit(1, -9), Exit(2, -9)).next is Next.REPLACE
+    assert after(SERVED, Exit(3, -9)).next is Next.RESTART
+    assert after(SERVED, Exit(1, -9), Exit(0, 75, Ending.PEER_LOST)).next is Next.RESTART
+    assert after(replace(SERVED, stepped=False), Exit(1, -9)).next is Next.RESTART
+    often = replace(SERVED, replaced=LIMITS.max_restarts)
+    assert after(often, Exit(1, -9)).next is Next.RESTART
+
+
 def test_one_that_ended_well_waits_for_the_others() -> None:
     assert after(TRAINED, Exit(0, 0)).next is Next.WAIT
 

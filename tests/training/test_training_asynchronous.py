@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
 import pytest
 from kerases import environment_of
 from steered import SteeredRun
-from training_cluster import Cluster
+from training_cluster import SCRIPTS, Cluster
 
+from tfckpt_trainer.launch.launcher import launch
+from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.supervision.stop import stop_supervisor
 from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.heartbeats.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_tui import open_checkpoint
+from waiting import MOST_SECONDS, wait_until
 
 pytestmark = pytest.mark.tensorflow
 
@@ -118,3 +125,51 @@ def test_an_error_of_a_step_ends_the_run_with_that_error(tmp_path):
     *_, failed = [entry for entry in read_entries(run) if entry.kind is EventKind.FAILED]
     assert "a wrong batch" in failed.message
     assert counted(run.root / "ckpt-50") == exact(50)
+
+
+@of_keras_2
+def test_without_a_worker_the_others_train_on_and_without_a_server_all_start_again(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    script = [str(SCRIPTS / "counting.py"), "--strategy", "parameter-server"]
+    options = LaunchOptions(
+        run_directory=str(run.root),
+        command=(sys.executable, *script),
+        working_directory=str(tmp_path),
+        workers=2,
+        parameter_servers=2,
+        environment=tuple(environment_of("tf_keras").items()),
+        pause_seconds=0.1,
+    )
+    chief, worker, server = 0, 1, 3
+    launch(options)
+    try:
+
+        def trained(past, *, other_than=0):
+            found = read_workers(run)
+            trains = found and found[chief].step > past and found[chief].last_step_at is not None
+            return found if trains and found[chief].pid != other_than else None
+
+        before = wait_until(lambda: trained(60), MOST_SECONDS, "steps")
+        os.kill(before[worker].pid, signal.SIGKILL)
+
+        def serves_again():
+            found = read_workers(run)
+            pids = {one.index: one.pid for one in found if one.activity is Activity.SERVING}
+            return pids.get(worker) not in {None, before[worker].pid}
+
+        wait_until(serves_again, MOST_SECONDS, "another worker")
+        past = read_workers(run)[chief].step
+        after = wait_until(lambda: trained(past + 100), MOST_SECONDS, "further steps")
+        assert after[chief].pid == before[chief].pid
+        os.kill(before[server].pid, signal.SIGKILL)
+        wait_until(lambda: trained(past + 100, other_than=after[chief].pid), 90, "a restart")
+    finally:
+        stop_supervisor(run, 30)
+    lost = [entry for entry in read_entries(run) if entry.kind is EventKind.WORKER_LOST]
+    assert [e.details["worker"] for e in lost if e.by == "supervisor"] == [worker, server]
+    assert "The others train on" in lost[0].message
+    for path in run.root.glob("ckpt-*.index"):
+        # A step that the worker was in when it died is begun again, and never left out.
+        step, *values, total = counted(path.with_suffix(""))
+        assert all(step <= value <= step + 1 for value in values), path
+        assert total >= exact(step)[-1]

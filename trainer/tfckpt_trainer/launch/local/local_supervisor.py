@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tfckpt_trainer.alerts.sender import sending_alerts
@@ -23,6 +24,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.run_info import staying_in
 from tfckpt_trainer.rundir.storage.documents import decode, load, replace_newer_documents
+from tfckpt_trainer.rundir.storage.files import delete_file
 from tfckpt_trainer.rundir.storage.locks import take_lock
 
 
@@ -36,6 +38,8 @@ class LocalStarter:
         program = as_program(options.command) if options.standby else None
         self._program = program if options.max_restarts else None
         self._standby: Standby | None = None
+        self._environments: list[dict[str, str]] = []
+        self._attempt = 0
 
     @property
     def workers(self) -> Sequence[RunningWorker]:
@@ -55,26 +59,42 @@ class LocalStarter:
             CannotStartError: The standby process failed.
             OSError: The command cannot be run, or the disk is full.
         """
-        self._workers = []
+        self._workers, self._attempt = [], attempt
         cluster = placement.cluster
-        for index, task in enumerate(placement.tasks):
-            own = {
+        self._environments = [
+            {
+                **environment,
                 "TF_CONFIG": tf_config(cluster, task),
                 "TFCKPT_WORKER_INDEX": str(index),
                 **placement.gpus.variables[index],
             }
+            for index, task in enumerate(placement.tasks)
+        ]
+        for index in range(len(placement.tasks)):
             try:
-                self._workers.append(self._start(index, {**environment, **own}, attempt))
+                self._workers.append(self._start(index))
             except LaunchError:
                 # The next start does without it.
                 raise CannotStartError(
                     "The standby process failed; the workers are started without it.", Next.RESTART
                 ) from None
 
-    def _start(self, index: int, environment: Mapping[str, str], attempt: int) -> RunningWorker:
+    def replace(self, index: int) -> bool:
+        """Starts one worker again; returns whether that was possible."""
+        # An old heartbeat must not be taken for that of a starting worker.
+        with suppress(OSError):
+            delete_file(self._run.worker_status(index))
+        try:
+            self._workers[index] = self._start(index)
+        except (OSError, LaunchError):
+            return False
+        return True
+
+    def _start(self, index: int) -> RunningWorker:
         standby, command = self._standby, self._options.command
-        directory = Path(self._options.working_directory)
-        with open_run_log(self._run, self._run.worker_log(index), attempt, command) as output:
+        directory, environment = Path(self._options.working_directory), self._environments[index]
+        log = self._run.worker_log(index)
+        with open_run_log(self._run, log, self._attempt, command) as output:
             if standby is not None and standby.is_ready:
                 return standby.start_worker(index, environment, directory, output)
             return start_worker(index, command, environment, directory, output)

@@ -211,6 +211,11 @@ class StepStarter:
         self._step = JobStep(self._nodes, count, command, whole, ALIVE_WORD)
         self._workers = _Workers(self._step, count, self._options)
 
+    def replace(self, index: int) -> bool:
+        """Returns that it cannot: Slurm ends the step of all workers together."""
+        del index
+        return False
+
     def prepare_restart(self, environment: Mapping[str, str]) -> None:
         """Does nothing: nodes differ from start to start."""
 

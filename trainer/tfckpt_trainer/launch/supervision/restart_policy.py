@@ -39,6 +39,7 @@ class Next(Enum):
     """The next action of a supervisor."""
 
     WAIT = auto()
+    REPLACE = auto()
     FINISH = auto()
     STOP = auto()
     RESTART = auto()
@@ -50,7 +51,8 @@ class Limits:
     """The limits of a supervisor; see `LaunchOptions`. Times in seconds.
 
     Attributes:
-        max_restarts: How often all workers are restarted without a new checkpoint in between.
+        max_restarts: How often all workers are restarted, and how often one of them is replaced,
+            without a new checkpoint in between.
         pause_seconds: Pause before the first restart; it doubles with each further one.
         start_timeout: Time limit for a worker's first heartbeat, once others have one.
         hang_seconds: Time without a step, while all train, after which all workers are restarted;
@@ -144,6 +146,9 @@ class Attempt:
         silent: The worker that is stopped or sends no heartbeat, and why.
         call_seconds: How long a call takes on the slowest worker; 0 if that is unknown.
         in_script: Whether all workers run code of the script between two steps.
+        replaceable: Indexes of workers without which the others train on: those that compute for a
+            chief.
+        replaced: How often one of these was started again since the newest checkpoint.
     """
 
     workers: int
@@ -159,6 +164,8 @@ class Attempt:
     silent: tuple[int, str] | None = None
     call_seconds: float = 0.0
     in_script: bool = False
+    replaceable: frozenset[int] = frozenset()
+    replaced: int = 0
 
     @property
     def ended_at_once(self) -> bool:
@@ -211,12 +218,18 @@ class Decision:
 def decide(attempt: Attempt, history: EarlierAttempts, limits: Limits) -> Decision:
     """Decides the next action for an attempt.
 
-    If a worker dies, all workers are restarted. There are three exceptions: a script that fails at
-    its first start before any heartbeat, a script that fails twice for the same cause without a new
-    checkpoint in between, and too many restarts without one.
+    If a worker dies, all workers are restarted, or only this one if the others train on without it.
+    There are three exceptions: a script that fails at its first start before any heartbeat, a
+    script that fails twice for the same cause without a new checkpoint in between, and too many
+    restarts without one.
     """
     culprit = _culprit(attempt.exits)
     if culprit is not None:
+        if _is_replaced(attempt, limits):
+            words = f"Worker {culprit.index} {describe_exit(culprit)}"
+            reason = f"{_ended(words)} The others train on, and it is started again."
+            lost = culprit.index
+            return Decision(Next.REPLACE, reason, culprit, lost, history=history)
         return _after_failure(culprit, attempt, history, limits)
     if len(attempt.exits) == attempt.workers:
         stopped = {Ending.STOPPED, Ending.PREEMPTED}
@@ -255,6 +268,16 @@ def pause_before(restart: int, base: float) -> float:
 def _culprit(exits: Sequence[Exit]) -> Exit | None:
     failed = [ended for ended in exits if ended.code != 0 and ended.ending is not Ending.PREEMPTED]
     return next((ended for ended in failed if not ended.is_victim), failed[0] if failed else None)
+
+
+def _is_replaced(attempt: Attempt, limits: Limits) -> bool:
+    """Whether only workers ended that can be replaced, and not too often."""
+    ended = {ended.index for ended in attempt.exits}
+    return (
+        attempt.stepped
+        and ended <= attempt.replaceable
+        and (attempt.replaced < limits.max_restarts)
+    )
 
 
 def _silent(attempt: Attempt, limits: Limits) -> int | None:

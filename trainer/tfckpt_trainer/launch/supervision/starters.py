@@ -40,6 +40,13 @@ class Placement:
     gpus: GpuShares = field(default_factory=GpuShares)
 
     @property
+    def replaceable(self) -> frozenset[int]:
+        """Indexes of the workers without which the others train on."""
+        has_chief = any(task.job == "chief" for task in self.tasks)
+        workers = (index for index, task in enumerate(self.tasks) if task.job == "worker")
+        return frozenset(workers if has_chief else ())
+
+    @property
     def cluster(self) -> dict[str, list[str]]:
         """The addresses by job, as `TF_CONFIG` has them."""
         return cluster_of(self.tasks, self.addresses)
@@ -71,6 +78,16 @@ class WorkerStarter(Protocol):
             CannotStartError: They could not be started, for a reason that another start may not
                 have.
             OSError: The command cannot be run, or a log cannot be written.
+        """
+
+    def replace(self, index: int) -> bool:
+        """Starts one worker again, with the same address, while the others go on.
+
+        Args:
+            index: Its number.
+
+        Returns:
+            Whether it was started; if not, all have to be.
         """
 
     def prepare_restart(self, environment: Mapping[str, str]) -> None:

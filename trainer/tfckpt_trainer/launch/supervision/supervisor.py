@@ -213,7 +213,7 @@ class Supervisor:
             return self._end(Decision(Next.FAIL, f"{why_again} {why_no_start(error)}".lstrip()))
         self._note_start(placement)
         self._report.enter(SupervisorState.RUNNING)
-        watch = Watch(self._run, self._starter.workers, began)
+        watch = Watch(self._run, self._starter.workers, began, placement.replaceable)
         decision = self._watch(watch, history)
         last = watch.look()
         self._trained |= last.stepped
@@ -292,8 +292,7 @@ class Supervisor:
         episodes = Episodes()
         hinted = has_opened = False
         while True:
-            attempt = watch.look()
-            decision = decide(attempt, history, self._limits)
+            attempt, decision = self._decide(watch, history)
             self._look_for_stop(attempt)
             if self._asked and decision.next is not Next.FINISH:
                 return self._stop(attempt)
@@ -323,6 +322,29 @@ class Supervisor:
                 self._starter.prepare_restart(self._environment)
             self._tick()
             time.sleep(POLL_SECONDS)
+
+    def _decide(self, watch: Watch, history: EarlierAttempts) -> tuple[Attempt, Decision]:
+        """Looks at the workers and decides; replaces those without which the others train on."""
+        attempt = watch.look()
+        decision = decide(attempt, history, self._limits)
+        while decision.next is Next.REPLACE:
+            if self._replace(decision, attempt):
+                attempt = watch.replaced(decision.lost)
+            else:
+                attempt = replace(attempt, replaceable=frozenset())
+            decision = decide(attempt, history, self._limits)
+        return attempt, decision
+
+    def _replace(self, decision: Decision, attempt: Attempt) -> bool:
+        """Starts a worker again beside the others; returns whether it could."""
+        index = decision.lost
+        assert index is not None
+        if self._asked or not self._starter.replace(index):
+            return False
+        self._note_lost(decision, attempt)
+        words = f"Started worker {index} again, beside the others."
+        self._report.note(EventKind.RESTART, words, {"worker": index})
+        return True
 
     def _note_episode(self, kind: EventKind, message: str, workers: Collection[int]) -> None:
         """Notes what has begun, with the line of the script at which each worker is."""

@@ -199,14 +199,23 @@ class Standstill:
 class Watch:
     """Observes the workers from their start on."""
 
-    def __init__(self, run: RunDirectory, workers: Sequence[Worker], began: float) -> None:
+    def __init__(
+        self,
+        run: RunDirectory,
+        workers: Sequence[Worker],
+        began: float,
+        replaceable: frozenset[int] = frozenset(),
+    ) -> None:
         """Looks at them for the first time.
 
         Args:
             run: The run directory.
             workers: The workers.
             began: A time before they were started, in seconds since the epoch.
+            replaceable: As `Attempt.replaceable`.
         """
+        self._replaceable = replaceable
+        self._replaced_at: list[float] = []
         self._run = run
         self._workers = workers
         self._began = began
@@ -231,6 +240,14 @@ class Watch:
         )
         if ended or time.monotonic() - self._looked_at >= LOOK_SECONDS:
             self._attempt = self._gather()
+        return self._attempt
+
+    def replaced(self, index: int | None) -> Attempt:
+        """Forgets how a worker ended that was started again; returns the current state."""
+        self._exits = {other: ended for other, ended in self._exits.items() if other != index}
+        self._replaced_at.append(time.time())
+        self._memory = MemoryWatch()
+        self._attempt = self._gather()
         return self._attempt
 
     def _gather(self) -> Attempt:
@@ -271,6 +288,8 @@ class Watch:
             call_seconds=max((s.call_seconds or 0.0 for s in statuses.values()), default=0.0),
             in_script={(s.activity, s.phase) for s in statuses.values()}
             == {(Activity.TRAINING, Phase.SCRIPT)},
+            replaceable=self._replaceable,
+            replaced=sum(at > (saved_at or 0) for at in self._replaced_at),
         )
 
     def _exit(self, worker: Worker, code: int, status: WorkerStatus | None) -> Exit:
