@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -173,3 +174,41 @@ def test_without_a_worker_the_others_train_on_and_without_a_server_all_start_aga
         step, *values, total = counted(path.with_suffix(""))
         assert all(step <= value <= step + 1 for value in values), path
         assert total >= exact(step)[-1]
+
+
+def fitted(root, *words, keras="tf_keras"):
+    environment = environment_of(keras)
+    return Cluster(root, "fitted_on_servers.py", list(words), 2, "parameter-server", environment)
+
+
+@of_keras_2
+def test_fit_trains_each_batch_once_in_each_epoch(tmp_path):
+    root = tmp_path / "run"
+    with fitted(root, "--die-at", "1") as cluster:
+        assert cluster.wait() == [-signal.SIGKILL, 0, 0, 0], cluster.output()
+    with fitted(root) as cluster:
+        assert cluster.wait() == [0, 0, 0, 0], cluster.output()
+        (line,) = [line for line in cluster.output().splitlines() if line.startswith("history")]
+    history = json.loads(line.removeprefix("history"))
+    assert history["numbers"] == history["val_numbers"] == [sum(range(80))] * 3
+    assert history["loss"][-1] < history["loss"][0]
+    names = {path.stem for path in root.glob("ckpt-*.index")}
+    assert {"ckpt-25", "ckpt-50", "ckpt-75", "ckpt-100", "ckpt-120"} <= names
+    for name in names:
+        checkpoint = open_checkpoint(root / name)
+        assert int(checkpoint["optimizer/_iterations"]) == int(checkpoint["step"])
+
+
+@pytest.mark.parametrize(
+    ("keras", "words", "message"),
+    [
+        ("keras", [], "fit supports parameter servers with Keras 2 only"),
+        pytest.param(
+            "tf_keras", ["--synchronous"], "the steps of fit are asynchronous", marks=of_keras_2
+        ),
+    ],
+)
+def test_fit_refuses_what_loses_updates(tmp_path, keras, words, message):
+    with fitted(tmp_path / "run", *words, keras=keras) as cluster:
+        assert cluster.wait() == [1, 0, 0, 0], cluster.output()
+        assert message in cluster.output()

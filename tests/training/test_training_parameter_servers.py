@@ -198,13 +198,6 @@ def test_whoever_is_killed_the_numbers_stay(tmp_path, monkeypatch):
     assert steps_of(log, 0, first_only=False) == steps_of(plain, 0)
 
 
-def test_fit_is_refused_with_the_way_round(tmp_path):
-    arguments = ["--log", str(tmp_path / "log")]
-    with Cluster(tmp_path / "run", "fitted.py", arguments, 1, "parameter-server") as cluster:
-        assert cluster.wait() == [1, 0, 0], cluster.output()
-        assert "train with a loop over TrainingRun" in cluster.output()
-
-
 @pytest.mark.parametrize(("processors", "threads"), [(1, 5), (4, 5), (64, 64)])
 def test_each_task_can_wait_for_all_others_at_once(monkeypatch, processors, threads):
     import tensorflow as tf

@@ -62,6 +62,7 @@ __all__ = [
     "loss_scale_of",
     "make_class_weight_map_fn",
     "map_scheduled_rate",
+    "may_look_at_batches",
     "metrics_of",
     "option_variables",
     "other_keras",
@@ -179,6 +180,12 @@ def count_step(model: keras.Model, step: int) -> None:
     counter = getattr(model, "_train_counter", None)
     if counter is not None:
         counter.assign(step)
+
+
+def may_look_at_batches(callbacks: Any) -> bool:
+    """Whether a callback of a `CallbackList` may look at what a batch reports."""
+    # Keras 3 takes values that are not computed yet.
+    return bool(getattr(callbacks, "_should_call_train_batch_hooks", True))
 
 
 def logs_of(result: Mapping[str, Any]) -> Any:

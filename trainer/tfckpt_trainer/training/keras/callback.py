@@ -8,9 +8,11 @@ from typing import Any
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.keras_library import begin_at_epoch, build_optimizer, keras
 from tfckpt_trainer.training.loop.training_run import TrainingRun
-from tfckpt_trainer.training.workers.worker_group import (
-    WITHOUT_PARAMETER_SERVERS,
-    uses_parameter_servers,
+from tfckpt_trainer.training.workers.worker_group import uses_parameter_servers
+
+_WITHOUT_PARAMETER_SERVERS = (
+    "SteeringCallback does not support parameter servers: Keras calls no callback between steps "
+    "there. Use tfckpt_trainer.training.fit with Keras 2, or a loop over TrainingRun."
 )
 
 _EPOCH = "epoch"
@@ -59,7 +61,7 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]
         """
         del logs
         if uses_parameter_servers(self.model.distribute_strategy):
-            raise UsageError(WITHOUT_PARAMETER_SERVERS)
+            raise UsageError(_WITHOUT_PARAMETER_SERVERS)
         with self.model.distribute_strategy.scope():
             build_optimizer(self.model.optimizer, self.model.trainable_variables)
         steps, epochs = self.params.get("steps"), self.params["epochs"]

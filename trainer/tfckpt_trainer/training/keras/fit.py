@@ -32,6 +32,7 @@ from tfckpt_trainer.training.keras.fit_callbacks import (
 )
 from tfckpt_trainer.training.keras.fit_data import FitData, read_data, validation_data_of
 from tfckpt_trainer.training.keras.keras_files import KerasFiles
+from tfckpt_trainer.training.keras.parameter_servers import check_parameter_servers
 from tfckpt_trainer.training.keras.python_batches import PyDatasetBatches
 from tfckpt_trainer.training.keras.steps import (
     Logs,
@@ -54,7 +55,6 @@ from tfckpt_trainer.training.loop.run_options import check_counts
 from tfckpt_trainer.training.loop.training_run import TrainingRun
 from tfckpt_trainer.training.steps.inputs import input_type
 from tfckpt_trainer.training.workers.worker_group import (
-    WITHOUT_PARAMETER_SERVERS,
     WorkerGroup,
     uses_parameter_servers,
 )
@@ -187,7 +187,10 @@ def fit(
     """
     _check(model, epochs, initial_epoch)
     strategy = model.distribute_strategy
-    group = WorkerGroup(strategy)
+    if uses_parameter_servers(strategy):
+        options = {"asynchronous": True, **options}
+        check_parameter_servers(model, asynchronous=options["asynchronous"])
+    group = WorkerGroup(strategy, asynchronous=options.get("asynchronous", False))
     own_callbacks = worker_callbacks(callbacks, is_chief=group.is_chief)
     data, held_out = FitData("x", x, y, sample_weight), None
     if validation_data is not None:
@@ -320,7 +323,9 @@ class FitLoop:
                 self._in_epoch = True
             callbacks = self._callbacks.of_batch(may_repeat=self._run.may_repeat_step)
             callbacks.on_train_batch_begin(number)
-            logs = logs_of(self._step(batch))
+            result = self._step(batch)
+            # To look at its values would wait for the step.
+            logs = logs_of(result) if self._callbacks.look_at_batches else result
             count_step(self._model, self._run.step + steps)
             callbacks.on_train_batch_end(number + steps - 1, logs)
             if number + steps == self._epochs.steps or self._model.stop_training:
@@ -329,9 +334,10 @@ class FitLoop:
         # Legacy optimizers of Keras 2 have no average of the variables.
         if hasattr(self._model.optimizer, "finalize_variable_values"):
             self._model.optimizer.finalize_variable_values(self._model.trainable_weights)
-        self._callbacks.all.on_train_end(logs)
+        self._callbacks.all.on_train_end(logs_of(logs))
 
     def _end_epoch(self, epoch: int, reported: Mapping[str, Any]) -> Logs:
+        self._group.join()
         logs = epoch_logs(self._model, reported)
         if self._validation is not None and self._validation.is_due(epoch):
             logs |= self._validation.run(self._callbacks.all)
@@ -369,8 +375,6 @@ def _check(model: keras.Model, epochs: int, initial_epoch: int) -> None:
             other_keras(model)
             or "fit needs a compiled keras.Model. Call model.compile(...) within strategy.scope()."
         )
-    if uses_parameter_servers(model.distribute_strategy):
-        raise UsageError(WITHOUT_PARAMETER_SERVERS)
     if epochs <= initial_epoch:
         raise UsageError(
             f"epochs is {epochs}, and initial_epoch is {initial_epoch}: nothing is left to train. "

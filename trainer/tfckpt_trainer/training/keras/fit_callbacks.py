@@ -12,6 +12,7 @@ from tfckpt_trainer.training.keras.callback_state import CallbackState
 from tfckpt_trainer.training.keras_library import (
     BACKUPS_ARE_CHECKPOINTS,
     keras,
+    may_look_at_batches,
     rate_of,
     tree,
 )
@@ -85,6 +86,11 @@ class FitCallbacks:
                 may have an effect on training; those that write do so the second time.
         """
         return self._computing if may_repeat else self.all
+
+    @property
+    def look_at_batches(self) -> bool:
+        """Whether a callback may look at what a batch reports."""
+        return may_look_at_batches(self.all)
 
     @property
     def history(self) -> keras.callbacks.History:

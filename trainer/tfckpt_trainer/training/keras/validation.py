@@ -16,6 +16,7 @@ from tfckpt_trainer.training.keras.steps import (
 from tfckpt_trainer.training.keras_library import keras, logs_of
 from tfckpt_trainer.training.pipelines.iterators import destroy_iterator
 from tfckpt_trainer.training.steps.inputs import input_type
+from tfckpt_trainer.training.steps.parameter_server_step import mean_over_workers
 from tfckpt_trainer.training.steps.step_functions import mean_over_replicas
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
@@ -53,9 +54,13 @@ class Validation:
         self._steps = agreed_steps(
             group, batches.steps, steps, "validation_data", "validation_steps"
         )
+        test = compiled_as(model, replica_step(model.test_step))
+        if group.has_parameter_servers:
+            self._test = mean_over_workers(model.distribute_strategy, test, tracing)
+            return
         self._test = mean_over_replicas(
             model.distribute_strategy,
-            compiled_as(model, replica_step(model.test_step)),
+            test,
             tracing,
             run_eagerly=model.run_eagerly,
             of_type=input_type(self._dataset.element_spec, group.local_replicas),

@@ -105,7 +105,11 @@ class ParameterServerStep:
         with tf.device("/CPU:0"):
             together = zip(*gradients, strict=True)
             sums = [tf.identity(tf.add_n(list(of_workers))) for of_workers in together]
+        extended = self._strategy.extended
+        # As the coordinator does. Otherwise TensorFlow warns that the chief computes.
+        extended._being_scheduled, before = True, extended._being_scheduled
         self._strategy.run(partial(apply_gradients, self._optimizer), args=(sums, self._variables))
+        extended._being_scheduled = before
 
 
 class AsynchronousStep:
@@ -171,6 +175,35 @@ class AsynchronousStep:
         self._names = tuple(metrics)
         # A sum over one replica, and the number of replicas.
         return tf.stack([*metrics.values(), 1.0])
+
+
+def mean_over_workers(
+    strategy: tf.distribute.ParameterServerStrategy,
+    replica_step: ReplicaStep,
+    tracing: Callable[[], None],
+) -> Callable[[list[Any]], dict[str, float]]:
+    """Returns a function that runs `replica_step` on workers; see `mean_over_replicas`."""
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    names: list[str] = []
+
+    def on_replica(element: Any) -> tf.Tensor:
+        metrics = scalars_of(of_script(replica_step)(element))
+        names[:] = metrics
+        return tf.stack([*metrics.values()])
+
+    def on_worker(element: Any) -> tf.Tensor:
+        tracing()
+        return strategy.run(on_replica, args=(element,))
+
+    compute = tf.function(on_worker, reduce_retracing=True, autograph=False)
+
+    def run(elements: list[Any]) -> dict[str, float]:
+        scheduled = [coordinator.schedule(compute, args=(element,)) for element in elements]
+        rows = [result.fetch() for result in scheduled]
+        means = sum(rows) / len(rows)
+        return dict(zip(names, means.tolist(), strict=True))
+
+    return run
 
 
 class _ScheduledRow:

@@ -26,12 +26,6 @@ _SHORT = 2000
 _SHORT_TOGETHER = 16_000
 """The most of them from all workers, so that a flag does not cost many workers more."""
 
-WITHOUT_PARAMETER_SERVERS = (
-    "Keras's fit loses updates where parameter servers keep the variables; train with a loop over "
-    "TrainingRun, or choose another strategy."
-)
-
-
 _TASK = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
 
 _UNHEALTHY = "tasks are unhealthy"
