@@ -107,6 +107,18 @@ def test_the_state_of_a_run(states, supervisor, lives, expected):
     assert run_state(workers, status, NOW, lives) is expected
 
 
+def test_a_run_whose_chief_trains_does_not_start_because_a_worker_does():
+    chief = a_worker(index=0, job="chief")
+    beside = [(a_worker(index=1), WorkerState.STARTING), (a_worker(index=2), WorkerState.SERVING)]
+    running = a_supervisor(SupervisorState.RUNNING)
+    for state, expected in (
+        (WorkerState.TRAINING, RunState.TRAINING),
+        (WorkerState.PAUSED, RunState.PAUSED),
+        (WorkerState.STARTING, RunState.STARTING),
+    ):
+        assert run_state([(chief, state), *beside], running, NOW, alive) is expected
+
+
 @pytest.mark.parametrize(
     ("endings", "expected"),
     [

@@ -12,9 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rundir_factory import FAULT, LOSS, RunFactory, fail, stall, two_branches
 
+from tfckpt_trainer.rundir.heartbeats.process_ids import process_namespace
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.failure import OutOfMemory, ScriptFault, WorkerLoss
+from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
+from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.widgets.run.failure_card import FailureCard
 from tfckpt_tui.reports.run_facts import FailureFacts
@@ -152,6 +155,31 @@ def test_a_run_that_hangs_says_where_each_worker_stands(tmp_path: Path) -> None:
     assert labels["worker 0"] == "train.py:9: step()"
     assert labels["worker 1"] == "data.py:3: time.sleep(9)"
     assert labels["next"] == "No supervisor watches this run. Nothing starts it again."
+
+
+@pytest.mark.parametrize(
+    ("lost", "words"),
+    [
+        (1, "The others train on. The supervisor starts it again, or else all workers."),
+        (2, "The supervisor ends the other workers, and then starts all again or gives up."),
+    ],
+)
+def test_who_trains_on_without_a_worker_is_said(tmp_path: Path, lost: int, words: str) -> None:
+    made = two_branches(tmp_path / "run").create(worker_count=3)
+    for index, job in enumerate(("chief", "worker", "ps")):
+        alive = made.live_worker(index, job=job)
+    fields = {"pid": alive.pid, "host": alive.host, "updated_at": made.now - 0.4}
+    fields["namespace"] = process_namespace()
+    gone = alive.process_started_at - 99
+    made.worker(lost, job="ps" if lost == 2 else "worker", process_started_at=gone, **fields)
+    supervisor = SupervisorStatus(
+        process_started_at=alive.process_started_at,
+        interval_seconds=3600.0,
+        state=SupervisorState.RUNNING,
+        **fields,
+    )
+    store(made.run.supervisor_status, supervisor)
+    assert dict(told(made))["next"] == words
 
 
 async def test_a_run_that_hangs_names_what_ends_it(tmp_path: Path) -> None:

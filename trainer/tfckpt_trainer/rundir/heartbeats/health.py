@@ -202,8 +202,8 @@ def run_state(
             return RunState.RESTARTING
         if supervisor.state is SupervisorState.STARTING or not workers:
             return _starting(supervisor)
-    # Workers and parameter servers that serve the chief do not report progress of their own.
-    states = {state for _, state in workers if state is not WorkerState.SERVING}
+    leading = _leading(workers)
+    states = {state for _, state in leading}
     if not workers:
         return RunState.UNATTENDED
     if lost_supervisor(workers, supervisor, now, lives):
@@ -214,11 +214,23 @@ def run_state(
         return RunState.DEGRADED if supervised else RunState.FAILED
     if states & {WorkerState.LOST, WorkerState.STALLED, WorkerState.EXITED}:
         return RunState.DEGRADED
-    if any(state is WorkerState.STARTING or status.is_starting for status, state in workers):
+    if any(state is WorkerState.STARTING or status.is_starting for status, state in leading):
         return _starting(supervisor if supervised else None)
     if states == {WorkerState.PAUSED}:
         return RunState.PAUSED
     return RunState.TRAINING
+
+
+def _leading(
+    workers: Sequence[tuple[WorkerStatus, WorkerState]],
+) -> list[tuple[WorkerStatus, WorkerState]]:
+    """Returns the workers that tell whether a run makes progress.
+
+    Workers and parameter servers that serve a chief, or that start again beside it, do not.
+    """
+    has_chief = any(status.job == "chief" for status, _ in workers)
+    others = {WorkerState.SERVING, WorkerState.STARTING} if has_chief else {WorkerState.SERVING}
+    return [entry for entry in workers if entry[0].job == "chief" or entry[1] not in others]
 
 
 def _starting(supervisor: SupervisorStatus | None) -> RunState:

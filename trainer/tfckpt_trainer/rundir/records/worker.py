@@ -204,7 +204,7 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
     @property
     def has_position(self) -> bool:
         """Whether its step is that of the run: after the restore, if there was one to do."""
-        without = {Activity.STARTING, Activity.RESTORING}
+        without = {Activity.STARTING, Activity.RESTORING, Activity.SERVING}
         if self.phase is None:
             return bool(self.step) or self.activity not in without
         # One that ended in such a phase never had a position.

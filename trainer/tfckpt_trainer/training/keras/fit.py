@@ -54,6 +54,7 @@ from tfckpt_trainer.training.keras_library import (
 from tfckpt_trainer.training.loop.run_options import check_counts
 from tfckpt_trainer.training.loop.training_run import TrainingRun
 from tfckpt_trainer.training.steps.inputs import input_type
+from tfckpt_trainer.training.steps.parameter_server_step import as_scheduled
 from tfckpt_trainer.training.workers.worker_group import (
     WorkerGroup,
     uses_parameter_servers,
@@ -88,7 +89,8 @@ def build(
     def on_all_replicas(batch: Any) -> None:
         strategy.run(step, args=(batch,))
 
-    with strategy.scope(), _functions_inline(inline or tf.config.functions_run_eagerly()):
+    inline = inline or tf.config.functions_run_eagerly()
+    with strategy.scope(), as_scheduled(strategy), _functions_inline(inline):
         try:
             # Not a `tf.function`: variables that it creates cannot be mirrored.
             func_graph_from_py_func("build", on_all_replicas, (batch,), {})

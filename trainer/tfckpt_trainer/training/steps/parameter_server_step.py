@@ -105,10 +105,21 @@ class ParameterServerStep:
         with tf.device("/CPU:0"):
             together = zip(*gradients, strict=True)
             sums = [tf.identity(tf.add_n(list(of_workers))) for of_workers in together]
-        extended = self._strategy.extended
-        # As the coordinator does. Otherwise TensorFlow warns that the chief computes.
-        extended._being_scheduled, before = True, extended._being_scheduled
-        self._strategy.run(partial(apply_gradients, self._optimizer), args=(sums, self._variables))
+        with as_scheduled(self._strategy):
+            self._strategy.run(
+                partial(apply_gradients, self._optimizer), args=(sums, self._variables)
+            )
+
+
+@contextmanager
+def as_scheduled(strategy: tf.distribute.Strategy) -> Iterator[None]:
+    """Lets a strategy run without the warning that the chief computes, as the coordinator does."""
+    extended = strategy.extended
+    before = getattr(extended, "_being_scheduled", False)
+    extended._being_scheduled = True
+    try:
+        yield
+    finally:
         extended._being_scheduled = before
 
 

@@ -68,11 +68,22 @@ class Trouble(msgspec.Struct, frozen=True):
     @property
     def has_ended_workers(self) -> bool:
         """Whether a process of a worker ended, although the run did not."""
-        return any(
-            state is WorkerState.EXITED
-            or (state is WorkerState.LOST and is_process_gone(status, self.heartbeats.lives))
+        return bool(self._ended_jobs)
+
+    @property
+    def trains_on(self) -> bool:
+        """Whether only processes ended that compute for a chief."""
+        has_chief = any(status.job == "chief" for status in self.heartbeats.statuses)
+        return has_chief and set(self._ended_jobs) == {"worker"}
+
+    @property
+    def _ended_jobs(self) -> list[str]:
+        return [
+            status.job
             for status, state in self.heartbeats.workers
-        )
+            if state is WorkerState.EXITED
+            or (state is WorkerState.LOST and is_process_gone(status, self.heartbeats.lives))
+        ]
 
     def status(self, index: int | None) -> WorkerStatus | None:
         """Returns the heartbeat of a worker."""
@@ -405,6 +416,8 @@ def _next(trouble: Trouble, verdict: str) -> tuple[str, float | None]:
         waits = supervisor.state is SupervisorState.RESTARTING
         at = supervisor.next_start_at if waits else None
         return f"All workers {'start' if waits else 'are starting'} again{used}.", at
+    if trouble.trains_on:
+        return "The others train on. The supervisor starts it again, or else all workers.", None
     if trouble.has_ended_workers:
         return "The supervisor ends the other workers, and then starts all again or gives up.", None
     options = last_launch(trouble.run)
