@@ -58,6 +58,7 @@ SMALL = {
     "page_keys": (
         "--workers 3 --more-workers 4 --checkpoints 20 --metrics 3 --points 5000 --only charts"
     ),
+    "parameter_servers": "--blocks 1 --steps 50 --rows 100",
     "replica_checksums": "--megabytes 5 --rounds 1",
     "restart": "--rounds 1",
     "restore_in_place": "--megabytes 1 --ages 1 --growth 1",

@@ -74,6 +74,7 @@ BENCHMARKS = (
     Benchmark("many_variables", ("--rounds", "2"), 3),
     Benchmark("background_save", ("--rounds", "2"), 1.5),
     Benchmark("loop_overhead", ("--blocks", "10", "--guard", "not_finite loss: pause"), 1.5),
+    Benchmark("parameter_servers", (), 2),
     Benchmark("guards", ("--noise-steps", "200000"), 0.5),
     Benchmark("restore_in_place", ("--ages", "3", "--megabytes", "1", "500", "--rounds", "2"), 5),
     Benchmark("restart", ("--rounds", "2"), 2),

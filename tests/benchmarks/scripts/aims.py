@@ -89,6 +89,8 @@ AIMS = (
         for guards in ("", ", 1 guard")
         for at in (0.5, 5, 50)
     ),
+    Aim("parameter_servers", "asynchronous: a step", at_most=1.05),
+    Aim("parameter_servers", "synchronous: a step", at_most=1.05),
     Aim("background_save", "stall with the slower steps", 200, at_most=0.03),
     Aim("event_curves", "first curves, clock", 300, at_most=1000),
     Aim("event_curves", "all read: processor time", 300, at_most=1),
