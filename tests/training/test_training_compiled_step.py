@@ -133,7 +133,7 @@ def test_of_a_step_the_functions_of_the_script_are_converted_alone(monkeypatch, 
     import tensorflow as tf
     from tensorflow.python.autograph.impl import api
 
-    from tfckpt_trainer.training.steps.step_functions import StepFlags, StepFunction
+    from tfckpt_trainer.training.steps.step_functions import StepFlags, StepFunction, StepHooks
 
     strategy = tf.distribute.MirroredStrategy(devices) if devices else tf.distribute.get_strategy()
     converted, convert = [], api._convert_actual
@@ -147,9 +147,8 @@ def test_of_a_step_the_functions_of_the_script_are_converted_alone(monkeypatch, 
         return -batch
 
     def step_for(function):
-        return StepFunction(
-            strategy, function, lambda: StepFlags(False, False), lambda *_: None, lambda: None
-        )
+        hooks = StepHooks(lambda: StepFlags(False, False), lambda *_: None, lambda: None)
+        return StepFunction(strategy, function, hooks)
 
     def untouched(batch):
         return batch if batch > 0.0 else -batch

@@ -18,7 +18,12 @@ from tfckpt_trainer.training.steps.parameter_server_step import (
     AsynchronousStep,
     ParameterServerStep,
 )
-from tfckpt_trainer.training.steps.step_functions import ReplicaStep, StepFlags, StepFunction
+from tfckpt_trainer.training.steps.step_functions import (
+    ReplicaStep,
+    StepFlags,
+    StepFunction,
+    StepHooks,
+)
 from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
 from tfckpt_trainer.training.workers.worker_group import (
     WorkerGroup,
@@ -113,23 +118,15 @@ class StepBuilder:
             if dataset_end is not None:
                 dataset_end.call_computed(flags.may_end)
 
-        tracing = self._state.traced.add_function()
+        hooks = StepHooks(flags, on_result, self._state.traced.add_function())
         if uses_parameter_servers(self._strategy):
             if run_eagerly:
                 raise UsageError("With parameter servers, a step cannot run eagerly.")
             if self._group.is_asynchronous:
-                return AsynchronousStep(
-                    self._strategy,
-                    replica_step,
-                    flags,
-                    on_result,
-                    tracing,
-                    takes_list=self._between.length.most > 1,
-                )
+                takes_list = self._between.length.most > 1
+                return AsynchronousStep(self._strategy, replica_step, hooks, takes_list=takes_list)
             optimizer = only_optimizer(self._state.passed.optimizer)
-            return ParameterServerStep(
-                self._strategy, optimizer, replica_step, flags, on_result, tracing
-            )
+            return ParameterServerStep(self._strategy, optimizer, replica_step, hooks)
         leaves_out = dataset_end is not None and dataset_end.leaves_out
         if leaves_out and (run_eagerly or tf.config.functions_run_eagerly()):
             raise UsageError(
@@ -139,9 +136,7 @@ class StepBuilder:
         return StepFunction(
             self._strategy,
             replica_step,
-            flags,
-            on_result,
-            tracing,
+            hooks,
             takes_list=self._between.length.most > 1,
             runs_ahead=self._group.size == 1,
             variables=self._state.variables if leaves_out else None,

@@ -23,9 +23,8 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.keras_library import apply_gradients, applying_method
 from tfckpt_trainer.training.steps.step_functions import (
     CallResult,
-    OnResult,
     ReplicaStep,
-    StepFlags,
+    StepHooks,
     StepResult,
     of_script,
     scalars_of,
@@ -41,17 +40,13 @@ class ParameterServerStep:
         strategy: tf.distribute.ParameterServerStrategy,
         optimizer: Any,
         replica_step: ReplicaStep,
-        flags: Callable[[], StepFlags],
-        on_result: OnResult,
-        tracing: Callable[[], None],
+        hooks: StepHooks,
     ) -> None:
         self._strategy = strategy
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self._optimizer = optimizer
         self._replica_step = replica_step
-        self._flags = flags
-        self._on_result = on_result
-        self._tracing = tracing
+        self._hooks = hooks
         self._names: tuple[str, ...] = ()
         self._variables: list[Any] = []
         self._compute = tf.function(self._on_worker, reduce_retracing=True, autograph=False)
@@ -76,11 +71,11 @@ class ParameterServerStep:
             self._update(gradients)
         means = sum(packed for packed, _ in results) / len(results)
         metrics = {name: float(value) for name, value in zip(self._names, means, strict=True)}
-        self._on_result([dict(metrics)], self._flags())
+        self._hooks.on_result([dict(metrics)], self._hooks.flags())
         return metrics
 
     def _on_worker(self, element: Any) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        self._tracing()
+        self._hooks.tracing()
         packed, gradients = self._strategy.run(self._on_replica, args=(element,))
         return packed, gradients
 
@@ -134,9 +129,7 @@ class AsynchronousStep:
         self,
         strategy: tf.distribute.ParameterServerStrategy,
         replica_step: ReplicaStep,
-        flags: Callable[[], StepFlags],
-        on_result: OnResult,
-        tracing: Callable[[], None],
+        hooks: StepHooks,
         *,
         takes_list: bool,
     ) -> None:
@@ -144,9 +137,7 @@ class AsynchronousStep:
         self._strategy = strategy
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self._replica_step = replica_step
-        self._flags = flags
-        self._on_result = on_result
-        self._tracing = tracing
+        self._hooks = hooks
         self._takes_list = takes_list
         self._names: tuple[str, ...] = ()
         self._before: CallResult | None = None
@@ -162,7 +153,7 @@ class AsynchronousStep:
             The metrics of the last step; a single scalar is named `loss`. The first look at one of
             them waits for the step.
         """
-        flags = self._flags()
+        flags = self._hooks.flags()
         batches = several(batch) if self._takes_list else [batch]
         rows = [
             _ScheduledRow(self._coordinator, self._coordinator.schedule(self._compute, elements))
@@ -174,11 +165,11 @@ class AsynchronousStep:
         before, self._before = self._before, call
         if before is not None:
             before.wait()
-        self._on_result(results, flags)
+        self._hooks.on_result(results, flags)
         return results[-1]
 
     def _on_worker(self, element: Any) -> tf.Tensor:
-        self._tracing()
+        self._hooks.tracing()
         return self._strategy.run(self._on_replica, args=(element,))
 
     def _on_replica(self, element: Any) -> tf.Tensor:

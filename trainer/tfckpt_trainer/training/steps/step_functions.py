@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -126,6 +127,21 @@ class StepFlags(NamedTuple):
     has_data: bool = True
 
 
+@dataclass(frozen=True)
+class StepHooks:
+    """What connects a step function with its run.
+
+    Attributes:
+        flags: Returns the flags of this worker for the next step.
+        on_result: Takes the result of each call.
+        tracing: Called while the graph is made.
+    """
+
+    flags: Callable[[], StepFlags]
+    on_result: OnResult
+    tracing: Callable[[], None]
+
+
 def of_script(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Returns a function of the script as AutoGraph converts it, unless it runs eagerly.
 
@@ -240,9 +256,7 @@ class StepFunction:
         self,
         strategy: tf.distribute.Strategy,
         replica_step: ReplicaStep,
-        flags: Callable[[], StepFlags],
-        on_result: OnResult,
-        tracing: Callable[[], None],
+        hooks: StepHooks,
         *,
         takes_list: bool = False,
         runs_ahead: bool = False,
@@ -255,9 +269,7 @@ class StepFunction:
         Args:
             strategy: The strategy.
             replica_step: The function of one replica.
-            flags: Returns the flags of this worker for the next step.
-            on_result: Takes the result of each call.
-            tracing: Called while the graph is made.
+            hooks: What connects it with the run.
             takes_list: Whether a call takes a list of the inputs of several steps.
             runs_ahead: Whether this is the only worker, so that no step has to be waited for.
             variables: If workers may have no data, returns all variables of the run.
@@ -267,9 +279,7 @@ class StepFunction:
         """
         self._strategy = strategy
         self._replica_step = replica_step
-        self._flags = flags
-        self._on_result = on_result
-        self._tracing = tracing
+        self._hooks = hooks
         self._runs_ahead = runs_ahead
         self._before: CallResult | None = None
         self._names: tuple[str, ...] = ()
@@ -298,7 +308,7 @@ class StepFunction:
         Raises:
             UsageError: The step returned something else than metrics.
         """
-        flags = self._flags()
+        flags = self._hooks.flags()
         if flags != self._sent:
             self._variable.assign(_as_floats(flags))
             self._sent = flags
@@ -313,12 +323,12 @@ class StepFunction:
         if not self._runs_ahead:
             of_all = call.wait()[-1][-len(flags) :]
             of_any = StepFlags(*(total > 0 for total in of_all))
-            self._on_result([dict(result) for result in results], of_any)
+            self._hooks.on_result([dict(result) for result in results], of_any)
             return results[-1]
         before, self._before = self._before, call
         if before is not None:
             before.wait()
-        self._on_result(results, flags)
+        self._hooks.on_result(results, flags)
         return results[-1]
 
     def _run(self, batches: Sequence[Any], flags: StepFlags) -> Sequence[tf.Tensor]:
@@ -355,7 +365,7 @@ class StepFunction:
 
     def _distributed(self, batch: Any) -> tf.Tensor:
         if not tf.executing_eagerly():
-            self._tracing()
+            self._hooks.tracing()
         flags = tf.convert_to_tensor(self._variable)
         if self._left_out is None:
             return self._reduced(batch, flags)
