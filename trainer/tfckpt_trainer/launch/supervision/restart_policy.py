@@ -273,11 +273,8 @@ def _culprit(exits: Sequence[Exit]) -> Exit | None:
 def _is_replaced(attempt: Attempt, limits: Limits) -> bool:
     """Whether only workers ended that can be replaced, and not too often."""
     ended = {ended.index for ended in attempt.exits}
-    return (
-        attempt.stepped
-        and ended <= attempt.replaceable
-        and (attempt.replaced < limits.max_restarts)
-    )
+    is_rare = attempt.replaced < limits.max_restarts
+    return is_rare and attempt.stepped and ended <= attempt.replaceable
 
 
 def _silent(attempt: Attempt, limits: Limits) -> int | None:
