@@ -220,7 +220,9 @@ def is_keras_3(thing: Any) -> bool:
     return isinstance(thing, (keras_3.optimizers.Optimizer, keras_3.Model))
 
 
-def apply_gradients(optimizer: Any, gradients: abc.Sequence[Any], variables: abc.Sequence[Any]) -> None:
+def apply_gradients(
+    optimizer: Any, gradients: abc.Sequence[Any], variables: abc.Sequence[Any]
+) -> None:
     """Applies gradients to variables; call it on a replica."""
     optimizer.apply_gradients(zip(gradients, variables, strict=True))
 
