@@ -48,6 +48,9 @@ _OWNERS: tuple[tuple[type, StateKind], ...] = (
 _INTERNAL = "tensorflow.python.distribute.cross_device"
 """Modules with objects that hold variables of their own, for the order of reductions."""
 
+_EMPTY = "UninitializedVariable"
+"""The variable that stands for a partitioned one in exports, and never has a value."""
+
 _WANTED = (
     tf.Variable,
     Variable,
@@ -172,7 +175,8 @@ def _live(saved_ids: set[int]) -> _Found:
     # Of so many objects, there are few types, and some base classes are slow to compare with.
     kinds = set(map(type, objects))
     internal = {kind for kind in kinds if kind.__module__.startswith(_INTERNAL)}
-    looked_at = internal | {kind for kind in kinds if issubclass(kind, _WANTED)}
+    wanted = {kind for kind in kinds if issubclass(kind, _WANTED) and kind.__name__ != _EMPTY}
+    looked_at = internal | wanted
     for thing in objects:
         kind = type(thing)
         if kind not in looked_at:

@@ -126,6 +126,7 @@ def create_strategy(
     replicas: int = 2,
     threads: int | None = None,
     parameter_servers: int = 1,
+    variable_partitioner: tf.distribute.experimental.partitioners.Partitioner | None = None,
     communication: tf.distribute.experimental.CommunicationOptions | None = None,
 ) -> tf.distribute.Strategy:
     """Returns a strategy. Call this before any TensorFlow operation.
@@ -143,6 +144,9 @@ def create_strategy(
         parameter_servers: Number of Slurm's tasks that are parameter servers, with
             `parameter-server` and without `TF_CONFIG`. They are the last tasks; the first one is
             the chief.
+        variable_partitioner: Divides large variables among the parameter servers, with
+            `parameter-server`; such as `FixedShardsPartitioner`, `MinSizePartitioner` and
+            `MaxSizePartitioner` of `tf.distribute.experimental.partitioners`.
         communication: How the workers of `multi-worker` reduce values; by default with the
             implementation that `TFCKPT_COMMUNICATION` names: `auto`, `ring` or `nccl`.
 
@@ -160,6 +164,11 @@ def create_strategy(
             f"communication has no effect on the strategy {chosen.value!r}. Leave it out, or "
             "choose multi-worker."
         )
+    if variable_partitioner is not None and chosen is not StrategyName.PARAMETER_SERVER:
+        raise UsageError(
+            f"variable_partitioner has no effect on the strategy {chosen.value!r}. Leave it out, "
+            "or choose parameter-server."
+        )
     if threads is not None:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
     if export_request_path() is not None:
@@ -170,7 +179,7 @@ def create_strategy(
     if chosen is StrategyName.MULTI_WORKER and not os.environ.get("TF_CONFIG"):
         os.environ.update(cluster_of_indexed_job(os.environ))
     report_start(Phase.JOIN if chosen.has_cluster else Phase.PREPARE)
-    strategy = _new_strategy(chosen, replicas, communication)
+    strategy = _new_strategy(chosen, replicas, communication, variable_partitioner)
     report_start(Phase.BUILD)
     return strategy
 
@@ -179,6 +188,7 @@ def _new_strategy(
     chosen: StrategyName,
     replicas: int,
     communication: tf.distribute.experimental.CommunicationOptions | None,
+    partitioner: tf.distribute.experimental.partitioners.Partitioner | None,
 ) -> tf.distribute.Strategy:
     if chosen is StrategyName.ONE_DEVICE:
         return tf.distribute.OneDeviceStrategy(_first_device())
@@ -187,7 +197,7 @@ def _new_strategy(
     if chosen is StrategyName.TPU:
         return _tpu_strategy()
     if chosen is StrategyName.PARAMETER_SERVER:
-        return _parameter_server_strategy()
+        return _parameter_server_strategy(partitioner)
     options = communication or _communication()
     _configure_failure_detection()
     with defer_sigterm():
@@ -218,7 +228,9 @@ def _use_slurm(parameter_servers: int) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus
 
 
-def _parameter_server_strategy() -> tf.distribute.Strategy:
+def _parameter_server_strategy(
+    partitioner: tf.distribute.experimental.partitioners.Partitioner | None,
+) -> tf.distribute.Strategy:
     if not _jobs().keys() >= {"chief", "worker", "ps"}:
         raise UsageError(
             "The parameter server strategy needs TF_CONFIG with a chief, workers and parameter "
@@ -232,7 +244,7 @@ def _parameter_server_strategy() -> tf.distribute.Strategy:
     if not tf.config.threading.get_inter_op_parallelism_threads():
         tf.config.threading.set_inter_op_parallelism_threads(threads_of_calls(resolver))
     with defer_sigterm():
-        return tf.distribute.ParameterServerStrategy(resolver)
+        return tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=partitioner)
 
 
 def _tpu_strategy() -> tf.distribute.Strategy:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -27,12 +28,14 @@ from tfckpt_trainer.training.state.optimizer_changes import (
     OptimizerChange,
     find_optimizer_changes,
 )
+from tfckpt_trainer.training.state.remote_rows import RemoteRows, is_remote
 from tfckpt_trainer.training.state.variables import (
     HOST,
     ReplicaRule,
     components,
     has_slots,
     has_value_outside_variables,
+    is_partitioned,
     is_variable,
     live_objects,
     live_variables,
@@ -158,7 +161,7 @@ def compare(root: tf.train.Checkpoint, prefix: Path, index: Index | None = None)
 
 def compare_graph(root: Any, index: Index, nodes: tuple[Node, ...]) -> StateComparison:
     """Compares an object graph that was read before with live objects, as `compare` does."""
-    live = {id(variable): (path, variable) for path, variable in live_variables(root)}
+    live = {_identity(variable): (path, variable) for path, variable in live_variables(root)}
     pairs = list(_pairs(root, nodes))
     paired = {id(thing) for _, thing, _ in pairs}
     others = (
@@ -180,14 +183,14 @@ def compare_graph(root: Any, index: Index, nodes: tuple[Node, ...]) -> StateComp
             different[key] = difference
         else:
             matched.append(VariableMatch(key, variable))
-    taken = {id(variable) for variable in variables.values()}
+    taken = {_identity(variable) for variable in variables.values()}
     saved_nodes = {node.checkpoint_key: node for node in nodes if node.checkpoint_key is not None}
     saved_titles = {key: node.full_name for key, node in saved_nodes.items() if _is_numbered(key)}
     live_titles = {path: variable_name(v) for path, v in live.values() if _is_numbered(path)}
     return StateComparison(
         matched=tuple(matched),
         missing=(
-            *(path for number, (path, _) in live.items() if number not in taken),
+            *(path for identity, (path, _) in live.items() if identity not in taken),
             *others,
         ),
         extra=tuple(sorted(set(saved_nodes) - set(variables))),
@@ -196,6 +199,14 @@ def compare_graph(root: Any, index: Index, nodes: tuple[Node, ...]) -> StateComp
         titles=saved_titles | live_titles,
         is_whole=_is_whole(index, nodes, {match.key for match in matched}),
     )
+
+
+def _identity(variable: Any) -> tuple[int, ...]:
+    """Returns what is the same for two objects that hold the same partitions.
+
+    Legacy optimizers of Keras 2 make a new object each time they are asked for a slot variable.
+    """
+    return tuple(map(id, components(variable))) if is_partitioned(variable) else (id(variable),)
 
 
 def _is_other(thing: Any) -> bool:
@@ -275,12 +286,14 @@ def _is_equal(
         devices: Compares the replicas.
         compared: Memory that has the checksum of the tensor, and that nothing writes to.
     """
+    entry = index.entries[match.key]
+    if is_remote(match.variable):
+        return _have_checksums(RemoteRows(match.variable), index, entry)
     replicas = components(match.variable)
     # Those that are equal to the first need not be copied to main memory.
     copied = replicas[:1] if devices.are_equal(match.variable) else replicas
     memories = (memory_of(replica) for replica in copied)
     if rule_of(match.variable) is not ReplicaRule.ON_READ_SUM:
-        entry = index.entries[match.key]
         return all(
             _place(memory) == compared or _has_checksum(memory, index, entry) for memory in memories
         )
@@ -343,13 +356,18 @@ def memory_of(variable: Any) -> npt.NDArray[Any]:
         return np.asarray(variable.read_value())
 
 
-def checksum(value: npt.NDArray[Any]) -> int:
-    """Returns the checksum that TensorFlow would store for a value."""
+def checksum(value: npt.NDArray[Any], before: int = 0) -> int:
+    """Returns the checksum that TensorFlow would store for a value.
+
+    Args:
+        value: The value.
+        before: The checksum of the numbers that come before it, if there are any.
+    """
     if value.dtype == object:
         return checksum_of_strings(value.reshape(-1).tolist())
     # The buffer protocol does not support every type of TensorFlow, but it supports bytes.
     data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-    computed = 0
+    computed = before
     for begin in range(0, data.size, _CHUNK_BYTES):
         computed = crc32c(data[begin : begin + _CHUNK_BYTES], computed)
     return computed
@@ -409,6 +427,34 @@ def _has_checksum(value: npt.NDArray[Any], index: Index, entry: TensorEntry) -> 
         checksum(value[_slices_of(part)]) == index.parts[entry.name, part].crc32c
         for part in entry.slices
     )
+
+
+def _have_checksums(rows: RemoteRows, index: Index, entry: TensorEntry) -> bool:
+    """Whether the rows of a value have the stored checksums; few are in this process at a time."""
+    ranges = [_rows_of(part, entry) for part in entry.slices] or [_all_rows(entry)]
+    if None in ranges or entry.dtype == "string":
+        return _has_checksum(rows.whole(), index, entry)
+    stored = [index.parts[entry.name, part] for part in entry.slices] or [entry]
+    return all(
+        reduce(lambda before, block: checksum(block, before), rows.blocks(*of_part), 0)
+        == part.crc32c
+        for of_part, part in zip(ranges, stored, strict=True)
+    )
+
+
+def _all_rows(entry: TensorEntry) -> tuple[int, int]:
+    return 0, entry.shape[0] if entry.shape else 1
+
+
+def _rows_of(part: Slice, entry: TensorEntry) -> tuple[int, int] | None:
+    """Returns the first row of a part and the one after its last; None if it has not all of each."""
+    (start, length), *others = part.extents
+    if any(
+        begin or wide not in {WHOLE, size}
+        for (begin, wide), size in zip(others, entry.shape[1:], strict=True)
+    ):
+        return None
+    return start, entry.shape[0] if length == WHOLE else start + length
 
 
 def _slices_of(part: Slice) -> tuple[slice, ...]:

@@ -12,7 +12,12 @@ import tensorflow as tf
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.training.state.comparison import checksum, memory_of
 from tfckpt_trainer.training.state.device_checksums import DeviceChecksums, result_of
-from tfckpt_trainer.training.state.variables import ReplicaRule, components, raw_variable
+from tfckpt_trainer.training.state.variables import (
+    ReplicaRule,
+    components,
+    raw_variable,
+    replicas_of,
+)
 from tfckpt_trainer.training.state.walk import Found
 from tfckpt_trainer.training.workers.worker_group import WorkerGroup
 
@@ -53,7 +58,7 @@ def find_differing(group: WorkerGroup, states: Sequence[Found]) -> Differing:
     ]
     alone = group.size == 1
     if alone and not any(
-        state.rule.is_variable and len(components(state.thing)) > 1 for state in states
+        state.rule.is_variable and len(replicas_of(state.thing)) > 1 for state in states
     ):
         return Differing(
             [state.path for state in states if not (state.tracked or state.rule.is_variable)]

@@ -20,7 +20,7 @@ from tfckpt_trainer.training.state.comparison import (
     describe_difference,
     stored_values,
 )
-from tfckpt_trainer.training.state.variables import HOST, components, raw_variable
+from tfckpt_trainer.training.state.variables import HOST, raw_variable, replicas_of
 from tfckpt_trainer.training.state.walk import Found
 
 UNTRACKED = "untracked"
@@ -80,4 +80,4 @@ def restore_values(prefix: Path, matches: Sequence[VariableMatch]) -> None:
 
 def _value_of(state: Found) -> Any:
     raw = raw_variable(state.thing)
-    return raw.read_value() if state.rule.is_on_read else components(raw)[0].read_value()
+    return raw.read_value() if state.rule.is_on_read else tf.convert_to_tensor(replicas_of(raw)[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from typing import Any
@@ -25,6 +25,9 @@ in main memory may be larger than the memory of the GPU, such as those of an emb
 
 MUTABLE_TABLES = (tf.lookup.experimental.MutableHashTable, tf.lookup.experimental.DenseHashTable)
 """Lookup tables that training may change."""
+
+_PARTITIONED = tf.__internal__.distribute.ShardedVariable
+"""A variable whose rows a strategy with a partitioner divides among parameter servers."""
 
 _exempt: weakref.WeakValueDictionary[int, tf.Variable] = weakref.WeakValueDictionary()
 
@@ -93,8 +96,13 @@ def exempt_variables() -> list[tf.Variable]:
 
 
 def is_variable(thing: Any) -> bool:
-    """Whether it is a variable of TensorFlow or of Keras."""
-    return isinstance(thing, (tf.Variable, Variable))
+    """Whether it is a variable of TensorFlow or of Keras, in one or in several partitions."""
+    return isinstance(thing, (tf.Variable, Variable, _PARTITIONED))
+
+
+def is_partitioned(variable: Any) -> bool:
+    """Whether several variables hold the rows of its value, one range each."""
+    return isinstance(raw_variable(variable), _PARTITIONED)
 
 
 def raw_variable(variable: Any) -> Any:
@@ -109,9 +117,15 @@ def variable_name(variable: Any) -> str:
 
 
 def components(variable: Any) -> tuple[Any, ...]:
-    """Returns the variables that hold the value on this worker, one per replica."""
+    """Returns the variables that hold the value on this worker, one per replica or partition."""
     raw = raw_variable(variable)
-    return tuple(getattr(raw, "values", (raw,)))
+    return tuple(raw.variables if is_partitioned(raw) else getattr(raw, "values", (raw,)))
+
+
+def replicas_of(variable: Any) -> tuple[Any, ...]:
+    """Returns what holds the whole value on this worker, once per replica."""
+    raw = raw_variable(variable)
+    return (raw,) if is_partitioned(raw) else components(raw)
 
 
 def is_read_by_all(variable: Any) -> bool:
@@ -151,7 +165,19 @@ def live_objects(root: Any) -> Iterator[tuple[str, Any]]:
             legacy.append((path, thing))
         for name, child in view.children(thing).items():
             waiting.append((f"{path}/{name}" if path else name, child))
-    for owner, optimizer in legacy:
+    yield from slot_variables(legacy, variables)
+
+
+def slot_variables(
+    optimizers: Iterable[tuple[str, Any]], variables: Sequence[tuple[str, Any]]
+) -> Iterator[tuple[str, Any]]:
+    """Yields path and slot variable of legacy optimizers.
+
+    Args:
+        optimizers: Path and object of those for which `has_slots` is true.
+        variables: Path and variable of what they may train.
+    """
+    for owner, optimizer in optimizers:
         for path, variable in variables:
             for name in optimizer.get_slot_names():
                 slot = slot_of(optimizer, variable, name)

@@ -20,7 +20,16 @@ import tensorflow as tf
 
 from tfckpt_trainer.training.keras_library import OPTIMIZERS, SeedGenerator, keras
 from tfckpt_trainer.training.state.adapted import Adapted, find_adapted
-from tfckpt_trainer.training.state.variables import ReplicaRule, is_variable, raw_variable, rule_of
+from tfckpt_trainer.training.state.variables import (
+    ReplicaRule,
+    components,
+    has_slots,
+    is_partitioned,
+    is_variable,
+    raw_variable,
+    rule_of,
+    slot_variables,
+)
 
 _Trackable = tf.__internal__.tracking.Trackable
 _WALKED = (
@@ -95,6 +104,7 @@ def find_state(checkpoint: tf.train.Checkpoint, passed: Mapping[str, Any]) -> Fo
     """
     walk = _Walk(checkpoint)
     walk.follow_dependencies([("", checkpoint, None)], tracked=True)
+    walk.add_slots()
     structure = walk.structure()
     walk.follow_attributes(passed)
     found = FoundState(walk.found)
@@ -142,6 +152,13 @@ class _Walk:
                     (_join(path, name), child, thing) for name, child in children.items()
                 )
 
+    def add_slots(self) -> None:
+        """Adds the slot variables of legacy optimizers, which TensorFlow saves and none tracks."""
+        optimizers = [(path, thing) for path, thing in self.visited if has_slots(thing)]
+        variables = [(one.path, one.thing) for one in self.found if one.rule.is_variable]
+        slots = slot_variables(optimizers, variables)
+        self.follow_dependencies(((path, slot, None) for path, slot in slots), tracked=True)
+
     def follow_attributes(self, passed: Mapping[str, Any]) -> None:
         """Goes through the attributes of all objects that were visited or passed."""
         self.follow_dependencies(
@@ -169,6 +186,9 @@ class _Walk:
         if number in self._seen:
             return False
         self._seen.add(number)
+        if variable and is_partitioned(thing):
+            # Keras 2 lists the partitions of a layer too.
+            self._seen.update(map(id, components(thing)))
         self.visited.append((path, None if variable else thing))
         rule = rule_of(thing) if variable or isinstance(thing, _Trackable) else None
         if rule is None:
