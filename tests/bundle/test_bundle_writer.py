@@ -93,10 +93,10 @@ def test_arrays_are_written_in_row_major_order(tmp_path, dtype):
 def test_rows_of_a_tensor_are_its_parts(tmp_path):
     values = np.arange(24, dtype="<i4").reshape(6, 2, 2)
     with BundleWriter(tmp_path / "ckpt") as writer:
-        writer.add_rows("w", "int32", (6, 2, 2), 0, values[:4])
-        writer.add_rows("w", "int32", (6, 2, 2), 4, values[4:])
+        writer.add_rows("w", "int32", (6, 2, 2), (0, 4), [values[:3], values[3:4]])
+        writer.add_rows("w", "int32", (6, 2, 2), (4, 2), [values[4:]])
         with pytest.raises(UsageError, match="two tensors with the name w"):
-            writer.add_rows("w", "int32", (6, 2, 2), 4, values[4:])
+            writer.add_rows("w", "int32", (6, 2, 2), (4, 2), [values[4:]])
         writer.commit(durable=False)
     assert verify(tmp_path / "ckpt").findings == ()
     index = read_index(tmp_path / "ckpt")

@@ -151,7 +151,12 @@ class BundleWriter:
         self._add(_key(name), name, dtype, tuple(shape), chunks, checksum)
 
     def add_rows(
-        self, name: str, dtype: str, shape: Sequence[int], begin: int, values: NDArray[Any]
+        self,
+        name: str,
+        dtype: str,
+        shape: Sequence[int],
+        rows: tuple[int, int],
+        chunks: Iterable[Chunk],
     ) -> None:
         """Writes some rows of a tensor of numbers, as TensorFlow stores a part of a tensor.
 
@@ -159,16 +164,17 @@ class BundleWriter:
             name: The name of the tensor.
             dtype: A name in `ITEM_SIZES`.
             shape: Sizes of the dimensions of the whole tensor.
-            begin: The first row.
-            values: The rows; little-endian.
+            rows: The first row, and their number.
+            chunks: Their elements, as `add` takes them.
 
         Raises:
-            UsageError: The type is not one of numbers, or the rows were written before.
+            UsageError: The type is not one of numbers, the rows were written before, or the chunks
+                have another size.
             OSError: The data file cannot be written.
         """
         rest = ((0, WHOLE),) * (len(shape) - 1)
-        part = Slice(((begin, len(values)), *rest))
-        self._add(slice_key(name, part), name, dtype, values.shape, [values])
+        part = Slice((rows, *rest))
+        self._add(slice_key(name, part), name, dtype, (rows[1], *shape[1:]), chunks)
         whole = self._entries.get(_key(name))
         slices = (*whole.slices, part) if whole is not None else (part,)
         self._entries[_key(name)] = TensorEntry(name, dtype, tuple(shape), 0, 0, 0, 0, 0, slices)

@@ -447,7 +447,7 @@ def _all_rows(entry: TensorEntry) -> tuple[int, int]:
 
 
 def _rows_of(part: Slice, entry: TensorEntry) -> tuple[int, int] | None:
-    """Returns the first row of a part and the one after its last; None if it has not all of each."""
+    """Returns the rows of a part, from the first to before the second; None if some are cut."""
     (start, length), *others = part.extents
     if any(
         begin or wide not in {WHOLE, size}

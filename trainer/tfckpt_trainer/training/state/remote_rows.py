@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tfckpt_trainer.training.state.variables import components
+from tfckpt_trainer.training.state.variables import components, is_partitioned
 
 _BLOCK_BYTES = 16 << 20
 """Bytes that this process gets at a time. A few copies of a block exist during its transfer."""
@@ -28,8 +28,8 @@ class _Held:
 
 
 def is_remote(variable: Any) -> bool:
-    """Whether parameter servers hold the value of a variable."""
-    return all("/job:ps/" in component.device for component in components(variable))
+    """Whether parameter servers hold the value of a variable, or partitions as servers do."""
+    return is_partitioned(variable) or "/job:ps/" in str(components(variable)[0].device)
 
 
 class RemoteRows:
@@ -53,13 +53,13 @@ class RemoteRows:
 
     def whole(self) -> npt.NDArray[Any]:
         """Returns all rows at once."""
-        values = [held.value.numpy() for held in self._held]
+        values = [np.asarray(held.value) for held in self._held]
         return values[0] if len(values) == 1 else np.concatenate(values)
 
 
 def _blocks_of(value: tf.Tensor, first: int, last: int) -> Iterator[npt.NDArray[Any]]:
     if not value.shape.rank:
-        yield value.numpy()
+        yield np.asarray(value)
         return
     last = min(last, value.shape[0])
     row_bytes = value.dtype.size * (value.shape.num_elements() // max(1, value.shape[0]))
@@ -67,4 +67,4 @@ def _blocks_of(value: tf.Tensor, first: int, last: int) -> Iterator[npt.NDArray[
     for row in range(first, last, rows):
         with tf.device(value.device):
             block = value[row : min(row + rows, last)]
-        yield block.numpy()
+        yield np.asarray(block)

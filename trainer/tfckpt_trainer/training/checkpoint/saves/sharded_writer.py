@@ -10,7 +10,7 @@ from __future__ import annotations
 import stat
 import tempfile
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -29,6 +29,7 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.storage.files import IrregularFileError, facts_of, rename
 from tfckpt_trainer.training.state.adapted import counters
 from tfckpt_trainer.training.state.comparison import checksum
+from tfckpt_trainer.training.state.remote_rows import RemoteRows, is_remote
 from tfckpt_trainer.training.state.variables import (
     HOST,
     components,
@@ -140,11 +141,11 @@ class Snapshot:
 
     Attributes:
         graph: The object graph, as TensorFlow stores it.
-        values: Values in the memory of this machine, by key.
+        values: Values in the memory of this machine or of parameter servers, by key.
     """
 
     graph: bytes
-    values: Mapping[str, npt.NDArray[Any]]
+    values: Mapping[str, npt.NDArray[Any] | RemoteRows]
 
 
 class CheckpointLayout:
@@ -185,15 +186,16 @@ class CheckpointLayout:
         """Returns the present values of the variables with these keys.
 
         On a CPU nothing is copied: TensorFlow copies a variable when the next step changes it
-        while its value is still in use. Values on a GPU are copied to main memory.
+        while its value is still in use. Values on a GPU are copied to main memory. Those on
+        parameter servers stay there.
 
         If a variable is synchronised on read, all workers call this together.
         """
-        values = {}
+        values: dict[str, npt.NDArray[Any] | RemoteRows] = {}
         with tf.device(HOST):
             for key, variable in self.variables.items():
                 if key in keys:
-                    values[key] = np.asarray(_value_of(variable))
+                    values[key] = _copy_of(variable)
                 elif is_read_by_all(variable):
                     # A collective: the worker that writes the value waits for this one.
                     _value_of(variable)
@@ -208,8 +210,9 @@ class CheckpointLayout:
             return False
         values = self.snapshot(tensors).values
         return all(
-            (entry.dtype, entry.shape, entry.crc32c)
-            == (_dtype_of(self.variables[key]), values[key].shape, checksum(values[key]))
+            isinstance(value := values[key], np.ndarray)
+            and (entry.dtype, entry.shape, entry.crc32c)
+            == (_dtype_of(self.variables[key]), value.shape, checksum(value))
             for key, entry in tensors.items()
         )
 
@@ -313,16 +316,17 @@ class ShardedWriter:
     ) -> None:
         with BundleWriter(prefix) as writer:
             for part in shard:
-                value = snapshot.values[part.key]
+                value, shape = snapshot.values[part.key], self._sizes[part.key].shape
                 dtype = _dtype_of(self._layout.variables[part.key])
                 if dtype == "string":
-                    writer.add_strings(part.key, _strings_of(value), value.shape)
+                    writer.add_strings(part.key, _strings_of(value), shape)
                 elif part.rows is None:
                     known = checksums.get(id(raw_variable(self._layout.variables[part.key])))
-                    writer.add(part.key, dtype, value.shape, [value], checksum=known)
+                    chunks = _rows_of(value, 0, shape[0]) if shape else _rows_of(value, 0, 1)
+                    writer.add(part.key, dtype, shape, chunks, checksum=known)
                 else:
-                    rows = value[part.begin : part.begin + part.rows]
-                    writer.add_rows(part.key, dtype, value.shape, part.begin, rows)
+                    chunks = _rows_of(value, part.begin, part.begin + part.rows)
+                    writer.add_rows(part.key, dtype, shape, (part.begin, part.rows), chunks)
             if with_graph:
                 writer.add_strings(KEY, [snapshot.graph], shape=())
             writer.commit(durable=False)
@@ -362,8 +366,22 @@ def _dtype_of(variable: Any) -> str:
     return str(raw_variable(variable).dtype.base_dtype.name)
 
 
-def _strings_of(value: npt.NDArray[Any]) -> list[bytes]:
-    return [bytes(string) for string in value.reshape(-1)]
+def _copy_of(variable: Any) -> npt.NDArray[Any] | RemoteRows:
+    return RemoteRows(variable) if is_remote(variable) else np.asarray(_value_of(variable))
+
+
+def _rows_of(
+    value: npt.NDArray[Any] | RemoteRows, begin: int, end: int
+) -> Iterable[npt.NDArray[Any]]:
+    """Returns some rows of a value, in pieces; a scalar has one row."""
+    if isinstance(value, RemoteRows):
+        return value.blocks(begin, end)
+    return [value[begin:end] if value.ndim else value]
+
+
+def _strings_of(value: npt.NDArray[Any] | RemoteRows) -> list[bytes]:
+    whole = value.whole() if isinstance(value, RemoteRows) else value
+    return [bytes(string) for string in whole.reshape(-1)]
 
 
 def _size_of(variable: object) -> TensorSize:
