@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from operator import attrgetter
 from pathlib import Path
@@ -317,7 +317,7 @@ class SavedObjects:
                 slots = self.elements(child)
                 if name in _LISTS_OF_ALL or (trained and len(slots) != len(trained)):
                     continue
-                owners = trained or [by_name.get(self._name_of_owner(slot), slot) for slot in slots]
+                owners = trained or [self._owner(slot, by_name) for slot in slots]
                 for slot_node, variable in zip(slots, owners, strict=True):
                     if slot_node != variable and _value_of(self.nodes[slot_node]) is not None:
                         yield number, slot_node, variable, name.strip("_")
@@ -328,9 +328,13 @@ class SavedObjects:
         counts = Counter(names.values())
         return {name: number for number, name in names.items() if name and counts[name] == 1}
 
-    def _name_of_owner(self, slot: int) -> str:
-        """Returns `dense/kernel` of `Adam/m/dense/kernel`."""
-        return (_value_of(self.nodes[slot]) or "").partition("/")[2].partition("/")[2]
+    def _owner(self, slot: int, by_name: Mapping[str, int]) -> int:
+        """Returns the variable `dense/kernel` of `Adam/m/dense/kernel`, or the slot itself.
+
+        A slot that `build` created is `m/dense/kernel`.
+        """
+        built = (_value_of(self.nodes[slot]) or "").partition("/")[2]
+        return by_name.get(built.partition("/")[2], by_name.get(built, slot))
 
     def elements(self, number: int | None) -> list[int]:
         """Returns the elements of a tracked list; empty for other objects."""

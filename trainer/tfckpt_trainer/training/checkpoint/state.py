@@ -42,7 +42,12 @@ from tfckpt_trainer.training.state.comparison import (
     each_stored_value,
 )
 from tfckpt_trainer.training.state.late_variables import LateVariables
-from tfckpt_trainer.training.state.passed import check_passed, is_tracked_as, saves_itself
+from tfckpt_trainer.training.state.passed import (
+    check_partitions,
+    check_passed,
+    is_tracked_as,
+    saves_itself,
+)
 from tfckpt_trainer.training.state.user_objects import UserObjects
 from tfckpt_trainer.training.state.value_encoding import decode_value, encode_value
 from tfckpt_trainer.training.state.variables import (
@@ -144,6 +149,7 @@ class SharedState:
             step=self._step,
             **{name: thing for name, thing in self._passed.items() if is_tracked_as(name, thing)},
         )
+        check_partitions(variable for _, variable in live_variables(self.checkpoint))
         # Created now on all workers: when the first save creates it, that takes a collective.
         self._counter = exempt(self.checkpoint.save_counter)
         self.user_objects = UserObjects(own)

@@ -6,7 +6,8 @@ if they do not, their numbers say nothing to a user. The names of the saved vari
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,9 @@ from tfckpt_trainer.training.state.variables import variable_name
 from tfckpt_trainer.words.counts import count
 
 _TITLES = titles_of_optimizers()
+
+_PARTITION = re.compile(r"/part_\d+$")
+"""What TensorFlow adds to the name of a variable for each of its partitions."""
 
 TRAINED = "_trainable_variables"
 """Where an optimizer has the variables that it trains, by their numbers."""
@@ -101,11 +105,19 @@ def _other_trained(
     if len(was) == len(now) and all(a is b or b is None for a, b in zip(was, now, strict=True)):
         return None
     numbers = f"{count(len(was), 'variable')} and trains {len(now):,}"
-    return OptimizerChange(
-        path,
-        f"{_subject(path)} trained {numbers if len(was) != len(now) else 'other variables'}",
-        tuple(_keys_of_variables(node, nodes)),
-    )
+    words = f"{_subject(path)} trained {numbers if len(was) != len(now) else 'other variables'}"
+    names = [one.full_name for one in was], [variable_name(variable) for variable in live]
+    if len(was) != len(now) and _whole_names(names[0]) == _whole_names(names[1]):
+        words += (
+            " of the same, in other partitions (Keras 3 saves the state of its optimizers for each "
+            "partition: use the partitioner of the save)"
+        )
+    return OptimizerChange(path, words, tuple(_keys_of_variables(node, nodes)))
+
+
+def _whole_names(names: Iterable[str]) -> set[str]:
+    """Returns the names of variables, of a partitioned one without the number of its partition."""
+    return {_PARTITION.sub("", name) for name in names}
 
 
 def _keys_of_variables(node: Node, nodes: Sequence[Node]) -> Iterator[str]:

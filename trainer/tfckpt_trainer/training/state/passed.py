@@ -8,8 +8,14 @@ from typing import Any
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.training.keras_library import SeedGenerator, is_keras_3, keras, other_keras
-from tfckpt_trainer.training.state.variables import is_variable
+from tfckpt_trainer.training.keras_library import (
+    SeedGenerator,
+    Variable,
+    is_keras_3,
+    keras,
+    other_keras,
+)
+from tfckpt_trainer.training.state.variables import is_partitioned, is_variable
 
 _Trackable = tf.__internal__.tracking.Trackable
 
@@ -52,6 +58,22 @@ def check_passed(passed: Mapping[str, Any], extra: Mapping[str, Any]) -> None:
             raise UsageError(f"extra[{name!r}] has the name of an argument. Choose another name.")
         if name in passed and not _is_accepted(thing):
             raise UsageError(f"extra[{name!r}] is a {type(thing).__name__}; expected {ACCEPTED}.")
+
+
+def check_partitions(variables: Iterable[Any]) -> None:
+    """Makes sure that TensorFlow can compute gradients of all variables.
+
+    Raises:
+        UsageError: A variable of Keras 3 is partitioned.
+    """
+    for variable in variables:
+        if isinstance(variable, Variable) and is_partitioned(variable):
+            raise UsageError(
+                f"{variable.path} is a partitioned variable of Keras 3, of which "
+                "TensorFlow computes no gradients. Train with Keras 2, by "
+                "TF_USE_LEGACY_KERAS=1, hold it as a tf.Variable of a tf.Module, or leave out "
+                "variable_partitioner."
+            )
 
 
 def only_optimizer(optimizer: Any) -> Any:
