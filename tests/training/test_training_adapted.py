@@ -134,6 +134,18 @@ def test_what_a_layer_was_adapted_to_comes_back_in_a_new_process(make_run, make)
         assert third.get_config()["vocabulary"] == layer.get_config()["vocabulary"]
 
 
+def test_the_weights_of_the_same_vocabulary_come_back(make_run):
+    layer, asked = text(BEFORE, mode="tf_idf")
+    before = answers(layer, asked)
+    list(make_run(model=holding(layer), total_steps=2))
+
+    again, _ = text([*BEFORE, "blue"], mode="tf_idf")
+    assert again.get_vocabulary() == layer.get_vocabulary()
+    assert answers(again, asked) != before
+    run = make_run(model=holding(again), total_steps=4)
+    assert [answers(again, asked) for _ in run] == [before, before]
+
+
 def test_nothing_is_said_where_the_data_is_the_same(make_run):
     for steps in (2, 4):
         run = make_run(model=holding(strings(BEFORE)[0]), total_steps=steps)

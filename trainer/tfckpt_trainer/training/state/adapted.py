@@ -86,7 +86,12 @@ class Adapted:
 class _Lookup(Adapted):
     @property
     def contents(self) -> AdaptedContents:
-        return _of_table(self.table, self._tokens)
+        tokens = _of_table(self.table, self._tokens)
+        # Keras 2 computes with a copy of the variable that it made while it adapted.
+        weights = getattr(self.thing, "idf_weights_const", None)
+        if weights is None or not tokens.values:
+            return tokens
+        return AdaptedContents({**tokens.values, "idf_weights": np.asarray(weights)})
 
     @property
     def table(self) -> Any:
