@@ -56,7 +56,9 @@ def exact(step):
 
 
 @of_keras_2
-@pytest.mark.parametrize("words", [("--own-schedule",), ("--silent", "--legacy")])
+@pytest.mark.parametrize(
+    "words", [("--own-schedule",), ("--silent", "--legacy", "--steps-per-call", "100")]
+)
 def test_steps_that_nobody_looks_at_are_waited_for(tmp_path, words):
     root = tmp_path / "run"
     words = [*words, "--call-seconds", "0", "--steps", "330", "--save-every", "100"]
