@@ -55,6 +55,7 @@ SMALL = {
     "memory": "--size 1000000",
     "one_of_many": "--checkpoints 20 --kinds ours",
     "open_index": "--rounds 1",
+    "partitioned_save": "--megabytes 1",
     "page_keys": (
         "--workers 3 --more-workers 4 --checkpoints 20 --metrics 3 --points 5000 --only charts"
     ),

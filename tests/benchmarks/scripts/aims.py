@@ -91,6 +91,8 @@ AIMS = (
     ),
     Aim("parameter_servers", "asynchronous: a step", at_most=1.05),
     Aim("parameter_servers", "synchronous: a step", at_most=1.05),
+    Aim("partitioned_save", "foreground save: memory of the chief", 1000, at_most=100),
+    Aim("partitioned_save", "background save: memory of the chief", 1000, at_most=300),
     Aim("background_save", "stall with the slower steps", 200, at_most=0.03),
     Aim("event_curves", "first curves, clock", 300, at_most=1000),
     Aim("event_curves", "all read: processor time", 300, at_most=1),

@@ -431,19 +431,15 @@ def _has_checksum(value: npt.NDArray[Any], index: Index, entry: TensorEntry) -> 
 
 def _have_checksums(rows: RemoteRows, index: Index, entry: TensorEntry) -> bool:
     """Whether the rows of a value have the stored checksums; few are in this process at a time."""
-    ranges = [_rows_of(part, entry) for part in entry.slices] or [_all_rows(entry)]
-    if None in ranges or entry.dtype == "string":
-        return _has_checksum(rows.whole(), index, entry)
-    stored = [index.parts[entry.name, part] for part in entry.slices] or [entry]
-    return all(
-        reduce(lambda before, block: checksum(block, before), rows.blocks(*of_part), 0)
-        == part.crc32c
-        for of_part, part in zip(ranges, stored, strict=True)
-    )
-
-
-def _all_rows(entry: TensorEntry) -> tuple[int, int]:
-    return 0, entry.shape[0] if entry.shape else 1
+    all_rows = 0, entry.shape[0] if entry.shape else 1
+    stored = {_rows_of(part, entry): index.parts[entry.name, part] for part in entry.slices}
+    for of_part, part in (stored or {all_rows: entry}).items():
+        if of_part is None or entry.dtype == "string":
+            return _has_checksum(rows.whole(), index, entry)
+        computed = reduce(lambda before, block: checksum(block, before), rows.blocks(*of_part), 0)
+        if computed != part.crc32c:
+            return False
+    return True
 
 
 def _rows_of(part: Slice, entry: TensorEntry) -> tuple[int, int] | None:
