@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfckpt_trainer.bundle.analysis.norms import Norm
+from tfckpt_trainer.bundle.checksum import combine
 from tfckpt_trainer.bundle.exchange.whole_tensors import in_step
 from tfckpt_trainer.bundle.index import Index, TensorEntry
 from tfckpt_trainer.bundle.object_graph import tensors_of
@@ -180,9 +181,13 @@ def _compared(name: str, before: Index, after: Index) -> TensorComparison:
         return TensorComparison(name, TensorDifference.DTYPE, old, new)
     if old.shape != new.shape:
         return TensorComparison(name, TensorDifference.SHAPE, old, new)
-    if old.slices != new.slices:
-        return TensorComparison(name, TensorDifference.CHANGED, old, new, unknown=True)
-    equal = _checksums(before, old) == _checksums(after, new)
+    if old.slices == new.slices:
+        equal = _checksums(before, old) == _checksums(after, new)
+    else:
+        whole = _checksum_of_rows(before, old)
+        if whole is None or (other := _checksum_of_rows(after, new)) is None:
+            return TensorComparison(name, TensorDifference.CHANGED, old, new, unknown=True)
+        equal = whole == other
     return TensorComparison(
         name, TensorDifference.EQUAL if equal else TensorDifference.CHANGED, old, new
     )
@@ -191,6 +196,20 @@ def _compared(name: str, before: Index, after: Index) -> TensorComparison:
 def _checksums(index: Index, entry: TensorEntry) -> list[tuple[int, int]]:
     stored = [index.parts.get((entry.name, part)) for part in entry.slices] or [entry]
     return [(piece.size, piece.crc32c) if piece is not None else (0, 0) for piece in stored]
+
+
+def _checksum_of_rows(index: Index, entry: TensorEntry) -> tuple[int, int] | None:
+    """Returns size and checksum of a tensor in row-major order; None if its parts are no rows."""
+    if not (is_numeric(entry) and _is_rows(entry)):
+        return None
+    parts = sorted(entry.slices, key=lambda part: part.extents)
+    stored = [index.parts.get((entry.name, part)) for part in parts] or [entry]
+    size = checksum = 0
+    for piece in stored:
+        if piece is None:
+            return None
+        size, checksum = size + piece.size, combine(checksum, piece.crc32c, piece.size)
+    return size, checksum
 
 
 class _Sums:
