@@ -355,10 +355,10 @@ class ChartPage(Page):
         if found is None:
             return [[("no measurements in this range", "muted")]]
         steps = f"{int(visible[0][STEP]):,} to {int(max(one[STEP] for one in visible)):,}"
-        duration = units.duration(visible[-1][AT] - visible[0][AT])
-        groups: list[Sequence[Span]] = [
-            [("steps ", "label"), (steps, "value"), ("  in ", "label"), (duration, "value")]
-        ]
+        seconds = visible[-1][AT] - visible[0][AT]
+        # Lines of a CSV file that were read at once have one time.
+        duration = [("  in ", "label"), (units.duration(seconds), "value")] if seconds else []
+        groups: list[Sequence[Span]] = [[("steps ", "label"), (steps, "value"), *duration]]
         for word, one in (
             ("lowest", found.lowest),
             ("highest", found.highest),
