@@ -21,7 +21,8 @@ LONGEST_MESSAGE = 1000
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _LIBRARIES = (*set(sysconfig.get_paths().values()), str(_PACKAGE))
-_PACKAGE_FOLDERS = ("/site-packages/", "/dist-packages/")
+PACKAGE_FOLDERS = ("/site-packages/", "/dist-packages/")
+"""Parts of the paths of installed packages, also of those outside this environment."""
 _EXAMPLES = str(_PACKAGE / "examples")
 
 _FRAME = re.compile(
@@ -75,7 +76,7 @@ class ScriptLine:
             return False
         if self.file.startswith(_EXAMPLES):
             return True
-        if any(folder in self.file for folder in _PACKAGE_FOLDERS):
+        if any(folder in self.file for folder in PACKAGE_FOLDERS):
             return False
         return not any(self.file.startswith(f"{library}/") for library in _LIBRARIES)
 

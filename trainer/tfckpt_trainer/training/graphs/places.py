@@ -7,6 +7,8 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
+from tfckpt_trainer.scripts.script_errors import PACKAGE_FOLDERS
+
 _OURS = f"{Path(__file__).parents[2]}/"
 _HERE = f"{Path(__file__).parent}/"
 _LIBRARIES = (
@@ -21,7 +23,8 @@ def is_of_script(filename: str) -> bool:
     """Whether a source file belongs to the script and not to a library."""
     if filename.startswith(f"{_OURS}examples/"):
         return True
-    return not filename.startswith(_LIBRARIES)
+    is_installed = any(folder in filename for folder in PACKAGE_FOLDERS)
+    return not is_installed and not filename.startswith(_LIBRARIES)
 
 
 def place_of(operation: Any) -> str:
