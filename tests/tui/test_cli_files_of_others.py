@@ -101,6 +101,16 @@ def test_no_run_begins_among_them(tool: Tool, place: Path):
     assert "is not empty and has no checkpoints" in said.words
 
 
+@pytest.mark.parametrize("file", ["best.keras", "w.weights.h5", "backup/latest.weights.h5"])
+def test_a_run_begins_where_files_of_keras_are(tool: Tool, tmp_path: Path, file: str):
+    """`fit` goes on with them."""
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    is_archive = file.endswith(".keras")
+    content = b"PK\3\4" + bytes(26) + b"config.json" if is_archive else b"\x89HDF\r\n\x1a\n"
+    (tmp_path / file).write_bytes(content)
+    assert tool("launch", "--detach", tmp_path, "--", "true").code == 0
+
+
 NAMES = ["a.h5", "b.weights.h5", "c.hdf5", "d.keras", "e.safetensors"]
 
 

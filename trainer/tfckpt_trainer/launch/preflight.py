@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tfckpt_trainer.catalog.directory.history import refuse_newer_release
+from tfckpt_trainer.catalog.directory.other_formats import BACKUP, OF_KERAS, find_neighbours
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.cluster.tasks import least_tasks_in_words
 from tfckpt_trainer.errors import DamagedFileError, LaunchError, UsageError, describe_error
@@ -104,8 +105,13 @@ def _check_slurm(options: LaunchOptions, asked: SlurmOptions) -> None:
         )
 
 
-def _has_checkpoint(run: RunDirectory) -> bool:
-    return bool(Catalog(run).scan(time.time(), quick=True))
+def _has_trained(run: RunDirectory) -> bool:
+    """Whether a directory has something with which training can go on, or is a run."""
+    if run.is_ours or run.state_file.is_file() or Catalog(run).scan(time.time(), quick=True):
+        return True
+    found = find_neighbours(run.root)
+    has_backup = any((run.root / name / BACKUP).is_file() for name in found.below)
+    return has_backup or any(other.name.endswith(OF_KERAS) for other in found.others)
 
 
 def check_directory(run: RunDirectory) -> None:
@@ -122,10 +128,10 @@ def check_directory(run: RunDirectory) -> None:
     try:
         provide_directory(root)
         content = sorted(filter(_is_content_of(root), os.listdir(root)))
-        if content and not (run.is_ours or run.state_file.is_file() or _has_checkpoint(run)):
+        if content and not _has_trained(run):
             raise UsageError(
                 f"{root} is not empty and has no checkpoints (it has {_whose(root / content[0])}). "
-                "Choose an empty directory, or one with TensorFlow checkpoints."
+                "Choose an empty directory, or one with TensorFlow checkpoints or files of Keras."
             )
         if not os.access(root, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(root))

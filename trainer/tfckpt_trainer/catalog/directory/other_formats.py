@@ -72,6 +72,9 @@ _ORBAX_FILES = frozenset({"_CHECKPOINT_METADATA", "manifest.ocdbt"})
 BACKUP = "latest.weights.h5"
 """What Keras's `BackupAndRestore` saves."""
 
+OF_KERAS = (".weights.h5", ".keras")
+"""How the names of files end with which the training of a Keras model goes on."""
+
 _BACKUP_METADATA = "training_metadata.json"
 """Beside it, how many epochs are done."""
 

@@ -13,7 +13,12 @@ from typing import Any
 
 from tfckpt_trainer.bundle.exchange.array_file import Array
 from tfckpt_trainer.bundle.exchange.convert import open_array_file
-from tfckpt_trainer.catalog.directory.other_formats import BACKUP, OtherFile, find_neighbours
+from tfckpt_trainer.catalog.directory.other_formats import (
+    BACKUP,
+    OF_KERAS,
+    OtherFile,
+    find_neighbours,
+)
 from tfckpt_trainer.errors import RefusedError, TfckptError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.training.checkpoint.restores.restore_manager import StartingPoint
@@ -30,9 +35,6 @@ from tfckpt_trainer.words.clean_text import clean
 
 _MOST_TRIED = 10
 """Files that a start reads to find one that fits; a run can have one of each epoch."""
-
-_FILES = (".weights.h5", ".keras")
-"""How the names of files end that can be loaded."""
 
 _OPTIMIZER = "optimizer/"
 """How the names of the variables of the optimizer begin in files of Keras 3."""
@@ -142,7 +144,7 @@ class KerasFiles:
             for file in files:
                 path = root / file.name
                 is_own = not (file.is_link_of_others or directory.stranger_of(path))
-                if is_own and file.name.endswith(_FILES):
+                if is_own and file.name.endswith(OF_KERAS):
                     yield path, file
 
     def _epoch_of(self, path: Path, file: OtherFile) -> int:
@@ -202,7 +204,7 @@ class KerasFiles:
         """Loads the file on this worker; returns what prevents it."""
         try:
             with self._model.distribute_strategy.scope():
-                if path.endswith(_FILES):
+                if path.endswith(OF_KERAS):
                     self._model.load_weights(path)
                 else:
                     BackupCheckpoint(Path(path), self._model).restore()
