@@ -251,6 +251,8 @@ def test_a_process_that_was_seen_stays_until_it_ends(start: Start, root: Path) -
     assert [one.pid for one in attached.look(now)] == [pid]
     stop_process(seen)
     assert watch.look(now + 120) == attached.look(now + 120) == ()
+    again = start(held=(f"{root}/{EVENTS}",))
+    assert [one.pid for one in attached.look(now + 180)] == [again]
 
 
 def test_a_stop_ends_that_process_and_no_later_one_with_its_number(

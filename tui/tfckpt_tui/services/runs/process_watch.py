@@ -81,13 +81,19 @@ class ProcessWatch:
         if run.process is None and run.was_trained_here:
             return ()
         pids = {one.pid for one in self._seen if process_lives(one.pid, one.started_at)}
-        if run.process is None:
+        attached = run.process if self._attached_lives() else None
+        if attached is not None:
+            pids.update((attached, *_children(attached)))
+        else:
+            # Whoever starts the script again has another process.
             pids.update(w.pid for w in writing_processes(run) if is_own_process(w.pid))
-        elif self._attached_at is not None and process_lives(run.process, self._attached_at):
-            pids.update((run.process, *_children(run.process)))
         found = tuple(read_all(sorted(pids - set(own_pids(run))), now, self._cpu))
-        is_alone = run.process is not None and not _trainers(found)
+        is_alone = attached is not None and not _trainers(found)
         return found[:1] if is_alone else _trainers(found)
+
+    def _attached_lives(self) -> bool:
+        pid, began = self._run.process, self._attached_at
+        return pid is not None and began is not None and process_lives(pid, began)
 
 
 def _closed(pid: int) -> RefusedError:
