@@ -91,7 +91,9 @@ def test_the_values_are_those_that_python_reads(tool: Tool, tmp_path: Path) -> N
 
 def test_what_has_no_numbers_is_said(tool: Tool, made: RunFactory) -> None:
     said = tool("metrics", made.run.root, "--name", "nothing")
-    assert (said.code, "has no such metrics" in said.words) == (2, True)
+    assert (said.code, "has no such metrics. The metrics are: " in said.words) == (2, True)
+    empty = RunFactory(made.run.root.parent / "empty").create()
+    assert "has no metrics. A script reports them" in tool("metrics", empty.run.root).words
 
 
 def test_names_do_nothing_to_a_terminal(tool: Tool, made: RunFactory) -> None:

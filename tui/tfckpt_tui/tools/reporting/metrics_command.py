@@ -16,6 +16,7 @@ from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_trainer.rundir.storage.files import open_plain
+from tfckpt_trainer.words.counts import few_of
 from tfckpt_tui.cli.main import LogdirOption, RunArgument, ToolCommand, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_message
 from tfckpt_tui.formats.text import clean
@@ -26,6 +27,9 @@ FOLLOW_SECONDS = 0.5
 
 _WHOLE = 1 << 62
 """Bytes: more than any series has."""
+
+_NAMED = 10
+"""Metrics that are named where none was meant."""
 
 _FIELDS = ("examples_per_second", "step_seconds")
 """What a point has beside the metrics of the script."""
@@ -78,8 +82,9 @@ def metrics(
 ) -> None:
     """Print the metrics that a run reported, as CSV with one row for each value.
 
-    If none were reported to this library, they come from TensorBoard event files. Times are
-    seconds since the epoch. With --json, each line is the document of one point.
+    If none were reported to this library, they come from TensorBoard event files and files of
+    Keras's CSVLogger. Times are seconds since 1970. With --json, each line is the document of one
+    point.
     """
     with suppress(FileNotFoundError), open_plain(run.series):
         # Otherwise, the series says that it is closed, or no file.
@@ -88,9 +93,11 @@ def metrics(
     rows = csv.writer(sys.stdout, lineterminator="\n")
     if not as_json:
         rows.writerow(("at", "step", "branch", "name", "value"))
-    has_any = False
+    has_any, known = False, set[str]()
     while True:
-        for point in _chosen(tail.read_new(), names, branches):
+        points = tail.read_new()
+        known.update(clean(name) for point in points for name in point.metrics)
+        for point in _chosen(points, names, branches):
             has_any = True
             if as_json:
                 print_json(point, one_line=True)
@@ -102,9 +109,12 @@ def metrics(
             break
         sys.stdout.flush()
         time.sleep(FOLLOW_SECONDS)
+    if not has_any and known:
+        named = f"The metrics are: {few_of(sorted(known), _NAMED)}."
+        raise UsageError(f"{run.root} has no such metrics. {named}")
     if not has_any:
         raise UsageError(
-            f"{run.root} has no such metrics. A script reports them by run.report, or writes "
+            f"{run.root} has no metrics. A script reports them by run.report, or writes "
             "TensorBoard event files there or in --logdir."
         )
     if not tail.has_all_files:
