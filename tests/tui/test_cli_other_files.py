@@ -228,4 +228,8 @@ def test_runs_finds_checkpoints_below_a_directory_with_checkpoints(
         (root / "checkpoint").write_text('model_checkpoint_path: "ckpt-1"\n')
     (root / ".hidden").mkdir()
     save(root / ".hidden", 3)
-    assert runs_below(tmp_path) == [root, root / "best"]
+    # It belongs to the run above; alone, it is one.
+    for backup in (root / "backup", tmp_path / "saved"):
+        backup.mkdir()
+        (backup / "latest.weights.h5").write_bytes(bytes(1000))
+    assert runs_below(tmp_path) == [root, tmp_path / "saved", root / "best"]

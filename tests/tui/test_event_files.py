@@ -285,6 +285,15 @@ def test_the_highest_step_is_told_where_some_metrics_count_epochs(tmp_path: Path
         assert measured.at == 2000.0 + epoch
 
 
+def test_the_pace_leaves_out_an_outage(tmp_path: Path) -> None:
+    write(tmp_path, *(event(n, float_value("loss", n), at=1.0 * n) for n in range(20)))
+    later = [event(n, float_value("loss", n), at=1.0 * n + 1000) for n in range(20, 23)]
+    write(tmp_path, *later, name="events.out.tfevents.2.host")
+    measured = newest(tmp_path)
+    assert measured is not None
+    assert (measured.step, measured.step_seconds, measured.loss) == (22, 2.0, 22.0)
+
+
 def test_after_a_restart_the_step_is_that_of_the_new_attempt(tmp_path: Path) -> None:
     write(tmp_path, *WRITTEN)
     write(tmp_path, event(20, float_value("loss", 5), at=3000.0), name="events.out.tfevents.2.host")
@@ -412,6 +421,7 @@ def test_commands_show_them(tool: Tool, tmp_path: Path) -> None:
         "unit": "step",
         "at": 1039.0,
         "step_seconds": 1.0,
+        "loss": 19.5,
         "most_files": None,
     }
     assert tool("metrics", tmp_path / "run").data.splitlines()[1:3] == [

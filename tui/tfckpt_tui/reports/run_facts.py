@@ -111,7 +111,8 @@ class EventFileFacts(msgspec.Struct, frozen=True, kw_only=True):
         unit: What that counts: `epoch` if Keras names its metrics so, as in `epoch_loss`; else
             `step`, though it may be an epoch.
         at: When the last of them were written.
-        step_seconds: Seconds from one step to the next, on average; null if unknown.
+        step_seconds: Seconds from one step to the next, as the median; null if unknown.
+        loss: The newest value of `loss`, or else of another loss; null without one, and for NaN.
         most_files: How many of the event files were read, if there are others; else null.
     """
 
@@ -119,6 +120,7 @@ class EventFileFacts(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     at: float
     step_seconds: float | None
+    loss: float | None = None
     most_files: int | None = None
 
     @property

@@ -220,7 +220,7 @@ def paired_names(names: Collection[str]) -> set[str]:
 
 def has_keras_file(names: Iterable[str]) -> bool:
     """Whether a file is surely one of Keras; `.h5` files can hold other data."""
-    return any(name.endswith((".keras", ".weights.h5")) for name in names)
+    return any(name.endswith(OF_KERAS) for name in names)
 
 
 def format_of(name: str) -> Format | None:

@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice, pairwise
 from pathlib import Path, PurePath
+from statistics import median
 from typing import NamedTuple
 
 from tfckpt_trainer.rundir.event_log import RECENT_BYTES, SERIES_BYTES, SeriesTail, Tail
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
+from tfckpt_tui.formats.metric_names import main_of
 from tfckpt_tui.reports.run_facts import EventFileFacts
 from tfckpt_tui.services.metrics.csv_files import SUFFIXES, CsvLogTail, is_csv_log
 from tfckpt_tui.services.metrics.event_files import EventFileTail
@@ -204,19 +206,31 @@ def newest_metrics(points: Sequence[SeriesPoint], has_all_files: bool) -> EventF
     last = max(newest_of.values(), key=lambda point: (point.step, point.at))
     name = next(iter(last.metrics))
     own = [point for point in ordered if name in point.metrics]
-    restarts = [later for earlier, later in pairwise(own) if later.step < earlier.step]
-    begin = (restarts or own[:1])[-1]
-    # Lines of a `CSVLogger` that were read at once have one time: only the last one's is its own.
-    first = [point for point in own if point.at == begin.at][-1]
-    steps, seconds = last.step - first.step, last.at - first.at
-    is_known = steps > 0 and seconds > 0
+    main = main_of(newest_of)
     return EventFileFacts(
         step=last.step,
         unit="epoch" if all(map(_is_of_epochs, last.metrics)) else "step",
         at=ordered[-1].at,
-        step_seconds=seconds / steps if is_known else None,
+        step_seconds=_pace(own),
+        loss=newest_of[main].metrics[main] if "loss" in main else None,
         most_files=None if has_all_files else MOST_FILES,
     )
+
+
+def _pace(points: Sequence[SeriesPoint]) -> float | None:
+    """Returns the seconds of a step since the last restart; None if they are unknown.
+
+    It is the median, so that an outage does not count.
+    """
+    steps = list(pairwise(points))
+    begun = max((n for n, (one, other) in enumerate(steps) if other.step < one.step), default=-1)
+    # Lines of a `CSVLogger` that were read at once have one time.
+    paces = [
+        (later.at - earlier.at) / (later.step - earlier.step)
+        for earlier, later in steps[begun + 1 :]
+        if later.at > earlier.at and later.step > earlier.step
+    ]
+    return median(paces) if paces else None
 
 
 def _is_of_epochs(name: str) -> bool:

@@ -315,7 +315,9 @@ class RunAccount(msgspec.Struct, frozen=True):
     @property
     def loss(self) -> float | None:
         """The newest loss; None if it is unknown."""
-        return self.chief.status.loss if self.chief is not None else None
+        if self.chief is not None:
+            return self.chief.status.loss
+        return self.measured.loss if self.measured is not None else None
 
     @property
     def is_at_work(self) -> bool:

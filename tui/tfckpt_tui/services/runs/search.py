@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfckpt_trainer.catalog.directory.other_formats import has_checkpoint, has_keras_file
+from tfckpt_trainer.catalog.directory.other_formats import BACKUP, has_checkpoint, has_keras_file
 from tfckpt_trainer.catalog.directory.saved_model import is_in_saved_model
 from tfckpt_trainer.machine.permissions import CONTROL
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -102,9 +102,10 @@ def runs_below(
     """Returns the run directories at and below `directory`, by name.
 
     These have files of this library, TensorFlow's state file, a checkpoint, or a `.keras` or
-    `.weights.h5` file. Directories inside a run of this library, those whose names begin with a
-    dot and the variables of a SavedModel are skipped. Other directories with event files are runs
-    too, unless they are below a run, whose metrics they have.
+    `.weights.h5` file; but below another run, not what `BackupAndRestore` saves. Directories inside
+    a run of this library, those whose names begin with a dot and the variables of a SavedModel are
+    skipped. Other directories with event files are runs too, unless they are below a run, whose
+    metrics they have.
 
     Args:
         directory: Where to search.
@@ -128,7 +129,9 @@ def runs_below(
         except OSError as error:
             progress.unreadable += not isinstance(error, FileNotFoundError | NotADirectoryError)
             continue
-        has_some = has_state_file or has_checkpoint(files) or has_keras_file(files)
+        is_backup = is_below_run and BACKUP in files
+        has_keras = has_keras_file(files) and not is_backup
+        has_some = has_state_file or has_checkpoint(files) or has_keras
         if has_some and not is_in_saved_model(root):
             progress.found.append(root)
             is_below_run = True

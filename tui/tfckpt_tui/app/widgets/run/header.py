@@ -186,11 +186,7 @@ def _strategy(snapshot: RunSnapshot) -> str:
     info = snapshot.info
     if info is None or not info.strategy:
         is_known = snapshot.tracked or not snapshot.present
-        return (
-            ""
-            if is_known or snapshot.processes
-            else "TensorFlow checkpoints, not trained with tfckpt-tui"
-        )
+        return "" if is_known or snapshot.processes else "not trained with tfckpt-tui"
     name = strategy_words(info.strategy)
     workers = units.processes(info.cluster, info.worker_count)
     replicas = f", {info.replica_count} replicas" if info.replica_count > 1 else ""
