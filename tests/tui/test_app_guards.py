@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from app_driving import opened, top, until, until_jobs_are_shown, until_screen, until_shown
@@ -12,7 +13,9 @@ from rundir_factory import ABOVE, SPIKE, RunFactory
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from event_files import event, float_value
 from tfckpt_trainer.rundir.command_queue import CommandQueue
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import GuardInForce, GuardSource
@@ -65,6 +68,15 @@ async def test_a_run_without_guards_is_offered_some_by_a_key(live: RunFactory) -
         await until(pilot, lambda: "For this run" not in top(pilot.app), "the end of the offer")
         await pilot.press("3")
         assert isinstance(pilot.app.screen, GuardsScreen)
+
+
+async def test_no_guard_is_offered_on_a_name_in_event_files(tmp_path: Path) -> None:
+    """Once its script uses this library, the metric has another one."""
+    (tmp_path / "events.out.tfevents.1.host").write_bytes(event(1, float_value("epoch_loss", 1)))
+    async with opened(RunDirectory(tmp_path)) as pilot:
+        await pilot.press("G")
+        await until_shown(pilot, "2  no_checkpoint 1h: notify")
+        assert "spike" not in top(pilot.app)
 
 
 async def test_a_run_that_may_not_be_changed_takes_no_offer(live: RunFactory) -> None:

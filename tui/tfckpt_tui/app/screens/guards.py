@@ -256,7 +256,9 @@ class GuardsScreen(Page):
         """The guards that are proposed; none if the run has any, or they are not read yet."""
         if self._found is None or self._found.guards:
             return ()
-        return suggested_guards(self._snapshot.samples.metrics)
+        # With this library, a script reports its metrics under other names than in event files.
+        is_ours = self._snapshot.info is not None
+        return suggested_guards(self._snapshot.samples.metrics if is_ours else ())
 
     @property
     def _selected(self) -> GuardOfRun | None:
