@@ -48,8 +48,8 @@ _OWNERS: tuple[tuple[type, StateKind], ...] = (
 _INTERNAL = "tensorflow.python.distribute.cross_device"
 """Modules with objects that hold variables of their own, for the order of reductions."""
 
-_EMPTY = "UninitializedVariable"
-"""The variable that stands for a partitioned one in exports, and never has a value."""
+_UNINITIALIZED = "UninitializedVariable"
+"""The type of what stands for a partitioned variable in exports, and of those of a SavedModel."""
 
 _WANTED = (
     tf.Variable,
@@ -175,8 +175,7 @@ def _live(saved_ids: set[int]) -> _Found:
     # Of so many objects, there are few types, and some base classes are slow to compare with.
     kinds = set(map(type, objects))
     internal = {kind for kind in kinds if kind.__module__.startswith(_INTERNAL)}
-    wanted = {kind for kind in kinds if issubclass(kind, _WANTED) and kind.__name__ != _EMPTY}
-    looked_at = internal | wanted
+    looked_at = internal | {kind for kind in kinds if issubclass(kind, _WANTED)}
     for thing in objects:
         kind = type(thing)
         if kind not in looked_at:
@@ -191,7 +190,7 @@ def _live(saved_ids: set[int]) -> _Found:
         if id(thing) in saved_ids:
             continue
         if issubclass(kind, Variable | tf.Variable):
-            if has_value(thing):
+            if has_value(thing) and not _is_empty(thing):
                 live.variables.append(thing)
                 excluded.update(_parts(thing))
         elif issubclass(kind, (*MUTABLE_TABLES, tf.data.Iterator)):
@@ -208,6 +207,12 @@ def _live(saved_ids: set[int]) -> _Found:
     ]
     live.others = [thing for thing in live.others if id(thing) not in excluded]
     return live
+
+
+def _is_empty(variable: Any) -> bool:
+    """Whether it is one that never gets a value: it stands for a partitioned one in exports."""
+    is_eager = hasattr(getattr(variable, "handle", None), "numpy")
+    return type(variable).__name__ == _UNINITIALIZED and is_eager and not variable.is_initialized()
 
 
 def _of_metrics(model: keras.Model) -> set[int]:
