@@ -650,7 +650,8 @@ def test_compare_tells_what_changed(tool: Tool, tmp_path: Path) -> None:
 def test_json_of_compare_is_as_documented(tool: Tool, tmp_path: Path) -> None:
     save(tmp_path, 1)
     matrix = np.arange(12, dtype=np.float32).reshape(3, 4)
-    save(tmp_path, 2, **{KERNEL: in_parts(matrix * 2, rows(3, 4, 2, 1)), "x": array(np.zeros(2))})
+    columns = [((0, 3), (0, 2)), ((0, 3), (2, 2))]
+    save(tmp_path, 2, **{KERNEL: in_parts(matrix * 2, columns), "x": array(np.zeros(2))})
     said = tool("compare", tmp_path, "ckpt-1", "ckpt-2", "--json")
     check(CompareReport, said.json)
     assert said.json["counts"] == {
@@ -660,7 +661,8 @@ def test_json_of_compare_is_as_documented(tool: Tool, tmp_path: Path) -> None:
     assert by_name[KERNEL]["unknown"]
     assert by_name["x"]["shape"] == [None, [2]]
 
-    said = tool("compare", tmp_path, "1", "2", "--norms", "--json")
+    save(tmp_path, 3, **{KERNEL: in_parts(matrix * 2, rows(3, 4, 2, 1)), "x": array(np.zeros(2))})
+    said = tool("compare", tmp_path, "1", "3", "--norms", "--json")
     check(CompareReport, said.json)
     changes = {tensor["name"]: tensor["change"] for tensor in said.json["tensors"]}
     assert changes[KERNEL]["relative"] == pytest.approx(1.0)
