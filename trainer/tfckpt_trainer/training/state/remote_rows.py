@@ -45,6 +45,14 @@ class RemoteRows:
             self._held.append(_Held(begin, value))
             begin += value.shape[0] if value.shape.rank else 1
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the whole value."""
+        shapes = [tuple(held.value.shape.as_list()) for held in self._held]
+        if len(shapes) == 1:
+            return shapes[0]
+        return sum(rows for rows, *_ in shapes), *shapes[0][1:]
+
     def blocks(self, begin: int, end: int) -> Iterator[npt.NDArray[Any]]:
         """Yields the rows from `begin` to before `end`, in order; a scalar has one row."""
         for held in self._held:

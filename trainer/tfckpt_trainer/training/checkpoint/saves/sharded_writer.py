@@ -316,7 +316,8 @@ class ShardedWriter:
     ) -> None:
         with BundleWriter(prefix) as writer:
             for part in shard:
-                value, shape = snapshot.values[part.key], self._sizes[part.key].shape
+                value = snapshot.values[part.key]
+                shape = value.shape
                 dtype = _dtype_of(self._layout.variables[part.key])
                 if dtype == "string":
                     writer.add_strings(part.key, _strings_of(value), shape)
