@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice, pairwise
 from pathlib import Path, PurePath
-from statistics import median
 from typing import NamedTuple
 
 from tfckpt_trainer.rundir.event_log import RECENT_BYTES, SERIES_BYTES, SeriesTail, Tail
@@ -225,12 +224,13 @@ def _pace(points: Sequence[SeriesPoint]) -> float | None:
     steps = list(pairwise(points))
     begun = max((n for n, (one, other) in enumerate(steps) if other.step < one.step), default=-1)
     # Lines of a `CSVLogger` that were read at once have one time.
-    paces = [
+    paces = sorted(
         (later.at - earlier.at) / (later.step - earlier.step)
         for earlier, later in steps[begun + 1 :]
         if later.at > earlier.at and later.step > earlier.step
-    ]
-    return median(paces) if paces else None
+    )
+    # `statistics` takes a tenth of the time of `status` to import.
+    return paces[len(paces) // 2] if paces else None
 
 
 def _is_of_epochs(name: str) -> bool:
