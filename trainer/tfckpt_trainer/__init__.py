@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tfckpt_trainer.late import late_names
 from tfckpt_trainer.version import __version__
 
 if TYPE_CHECKING:
@@ -43,14 +44,8 @@ _MODULES = {
     "fit": "tfckpt_trainer.training",
 }
 
-
-def __getattr__(name: str) -> object:
-    # Importing TensorFlow takes seconds, so only the names that need it import it.
-    if name in _MODULES:
-        from importlib import import_module
-
-        return getattr(import_module(_MODULES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Importing TensorFlow takes seconds, so only the names that need it import it.
+__getattr__ = late_names(__name__, _MODULES)
 
 
 def __dir__() -> list[str]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tfckpt_trainer.late import late_names
+
 if TYPE_CHECKING:
     from tfckpt_tui.reading.checkpoint_reader import CheckpointReader, TensorInfo, open_checkpoint
     from tfckpt_tui.reading.run_reader import MetricCurve, RunReader, open_run
@@ -29,14 +31,8 @@ _MODULES = {
     "open_run": "tfckpt_tui.reading.run_reader",
 }
 
-
-def __getattr__(name: str) -> object:
-    # Commands and the app start faster without NumPy, and never need the readers.
-    if name in _MODULES:
-        from importlib import import_module
-
-        return getattr(import_module(_MODULES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Commands and the app start faster without NumPy, and never need the readers.
+__getattr__ = late_names(__name__, _MODULES)
 
 
 def __dir__() -> list[str]:

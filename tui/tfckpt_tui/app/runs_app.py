@@ -27,6 +27,7 @@ from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.words.counts import few_of
+from tfckpt_tui.app import dialogs, screens
 from tfckpt_tui.app.actions.action import READ_ONLY
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
 from tfckpt_tui.app.base_app import NOT_NOW
@@ -455,8 +456,6 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
 
     def action_launch(self) -> None:
         """Opens a form to launch a run; it starts with the options of the selected run."""
-        from tfckpt_tui.app.dialogs.launch import LaunchDialog
-
         selected = self.runs.selected
         form = form_like(RunDirectory(selected.root) if selected is not None else None)
 
@@ -464,7 +463,7 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
             if options is not None:
                 self._leave_to(options)
 
-        self.push_screen(LaunchDialog(form, fixed_directory=False), answered)
+        self.push_screen(dialogs.launch.LaunchDialog(form, fixed_directory=False), answered)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Passes the key of the search to a field, and leaves other screens their keys."""
@@ -496,12 +495,10 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
 
     def action_help(self) -> None:
         """Shows the keys of the list."""
-        from tfckpt_tui.app.screens.help import HelpScreen, help_of_keys
-
         bindings = self.explained_bindings
         keys = self.screen.active_bindings.keys()
-        lines = help_of_keys("the list of runs", bindings, keys, self.size.width)
-        self.push_screen(HelpScreen(lines))
+        lines = screens.help.help_of_keys("the list of runs", bindings, keys, self.size.width)
+        self.push_screen(screens.help.HelpScreen(lines))
 
     def action_go_back(self) -> None:
         """Ends the search; without one dismisses failures, removes marks, or closes the app."""

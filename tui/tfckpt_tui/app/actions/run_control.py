@@ -34,6 +34,7 @@ from tfckpt_trainer.rundir.records.command import (
 from tfckpt_trainer.rundir.records.export import ExportFormat
 from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter
 from tfckpt_trainer.words.advice import KeyOf
+from tfckpt_tui.app import dialogs
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.process_columns import HostProcess
 from tfckpt_tui.formats.text import clean_message
@@ -93,16 +94,15 @@ class RunControl:
 
     def restore(self) -> None:
         """Restores a checkpoint, or launches a run that has ended from it, after confirmation."""
-        from tfckpt_tui.app.dialogs.restore import Restore, RestoreDialog
 
-        def answered(wanted: Restore | None) -> None:
+        def answered(wanted: dialogs.restore.Restore | None) -> None:
             if wanted is not None and wanted.starts:
                 self.launch(start=wanted.name)
             elif wanted is not None:
                 self._submit(RestoreArguments(name=wanted.name, partial=wanted.partial))
 
         dashboard = self._dashboard
-        dialog = RestoreDialog(
+        dialog = dialogs.restore.RestoreDialog(
             dashboard.loaded_snapshot,
             dashboard.selection.selected,
             self._check_compatibility,
@@ -122,7 +122,6 @@ class RunControl:
 
     def prune(self) -> None:
         """Prunes the marked checkpoints, or by the retention rules of a dialog."""
-        from tfckpt_tui.app.dialogs.prune import PruneDialog, PruneMarkedDialog
 
         def answered(names: tuple[str, ...] | None) -> None:
             if names:
@@ -132,15 +131,17 @@ class RunControl:
         marked = dashboard.selection.marked
         if marked:
             names = frozenset(checkpoint.name for checkpoint in marked)
-            dashboard.app.push_screen(PruneMarkedDialog(dashboard.loaded_snapshot, names), answered)
+            dashboard.app.push_screen(
+                dialogs.prune.PruneMarkedDialog(dashboard.loaded_snapshot, names), answered
+            )
         else:
             rules = default_policy(dashboard.loaded_snapshot.info, dashboard.run_app.config)
-            dashboard.app.push_screen(PruneDialog(dashboard.loaded_snapshot, rules), answered)
+            dashboard.app.push_screen(
+                dialogs.prune.PruneDialog(dashboard.loaded_snapshot, rules), answered
+            )
 
     def prune_file(self, file: OtherFile) -> None:
         """Moves a file of another format to the trash, after confirmation."""
-        from tfckpt_tui.app.dialogs.prune_questions import PruneFileDialog
-
         dashboard = self._dashboard
 
         def work() -> _Result:
@@ -153,7 +154,9 @@ class RunControl:
 
         def ask_first(protected: dict[str, str]) -> None:
             reason = protected.get(file.name, "")
-            dialog = PruneFileDialog(dashboard.loaded_snapshot, file, reason)
+            dialog = dialogs.prune_questions.PruneFileDialog(
+                dashboard.loaded_snapshot, file, reason
+            )
             dashboard.app.push_screen(dialog, answered)
 
         look = partial(prune.protected_files, self._run)
@@ -161,13 +164,14 @@ class RunControl:
 
     def undo(self) -> None:
         """Undoes the last prune, after confirmation."""
-        from tfckpt_tui.app.dialogs.undo import UndoDialog
 
         def answered(trash: str | None) -> None:
             if trash is not None:
                 self.undo_prune(trash)
 
-        self._dashboard.app.push_screen(UndoDialog(self._dashboard.loaded_snapshot), answered)
+        self._dashboard.app.push_screen(
+            dialogs.undo.UndoDialog(self._dashboard.loaded_snapshot), answered
+        )
 
     def pin(self) -> None:
         """Pins the selected or marked checkpoints; unpins them if all are pinned."""
@@ -185,8 +189,6 @@ class RunControl:
 
     def export(self) -> None:
         """Exports the selected checkpoint in the format that a dialog asks for."""
-        from tfckpt_tui.app.dialogs.export import ExportDialog
-
         dashboard = self._dashboard
         name = self._selected.name
         script, problem = None, ""
@@ -207,7 +209,7 @@ class RunControl:
                     progress=f"Exporting {name} …",
                 )
 
-        dialog = ExportDialog(dashboard.loaded_snapshot, name, script, problem)
+        dialog = dialogs.export.ExportDialog(dashboard.loaded_snapshot, name, script, problem)
         dashboard.app.push_screen(dialog, answered)
 
     def pause(self) -> None:
@@ -217,33 +219,34 @@ class RunControl:
 
     def check(self) -> None:
         """Checks that the next steps repeat exactly, after confirmation."""
-        from tfckpt_tui.app.dialogs.check_run import QuickCheckDialog
 
         def answered(agreed: bool | None) -> None:
             if agreed:
                 self._submit(CheckArguments())
 
-        self._dashboard.app.push_screen(QuickCheckDialog(self._dashboard.loaded_snapshot), answered)
+        self._dashboard.app.push_screen(
+            dialogs.check_run.QuickCheckDialog(self._dashboard.loaded_snapshot), answered
+        )
 
     def profile(self) -> None:
         """Traces the next steps, after asking how many."""
-        from tfckpt_tui.app.dialogs.trace import TraceDialog
 
         def answered(arguments: ProfileArguments | None) -> None:
             if arguments is not None:
                 self._submit(arguments)
 
-        self._dashboard.app.push_screen(TraceDialog(self._dashboard.loaded_snapshot), answered)
+        self._dashboard.app.push_screen(
+            dialogs.trace.TraceDialog(self._dashboard.loaded_snapshot), answered
+        )
 
     def set_hyperparameter(self, hyperparameter: Hyperparameter) -> None:
         """Changes a hyperparameter, after confirmation."""
-        from tfckpt_tui.app.dialogs.set import SetDialog
 
         def answered(change: SetArguments | None) -> None:
             if change is not None:
                 self._submit(change)
 
-        dialog = SetDialog(self._dashboard.loaded_snapshot, hyperparameter)
+        dialog = dialogs.set.SetDialog(self._dashboard.loaded_snapshot, hyperparameter)
         self._dashboard.app.push_screen(dialog, answered)
 
     def add_guard(
@@ -256,8 +259,6 @@ class RunControl:
             then: Called when it was added.
             rule: What the dialog begins with.
         """
-        from tfckpt_tui.app.dialogs.guard_rule import AddGuardDialog
-
         start_job = self._dashboard.run_app.start_job
 
         def replay(
@@ -269,7 +270,9 @@ class RunControl:
             if rule is not None:
                 self._change_guards(then, add=[rule])
 
-        dialog = AddGuardDialog(self._dashboard.loaded_snapshot, present, replay, rule)
+        dialog = dialogs.guard_rule.AddGuardDialog(
+            self._dashboard.loaded_snapshot, present, replay, rule
+        )
         self._dashboard.app.push_screen(dialog, answered)
 
     def remove_guard(self, rule: str, then: Callable[[], None]) -> None:
@@ -279,13 +282,12 @@ class RunControl:
             rule: Its text.
             then: Called when it was removed.
         """
-        from tfckpt_tui.app.dialogs.guard_rule import RemoveGuardDialog
 
         def answered(agreed: bool | None) -> None:
             if agreed:
                 self._change_guards(then, remove=[rule])
 
-        dialog = RemoveGuardDialog(self._dashboard.loaded_snapshot, rule)
+        dialog = dialogs.guard_rule.RemoveGuardDialog(self._dashboard.loaded_snapshot, rule)
         self._dashboard.app.push_screen(dialog, answered)
 
     def _change_guards(
@@ -308,8 +310,6 @@ class RunControl:
 
     def stop(self) -> None:
         """Stops the run, or cancels its batch job if that waits, after confirmation."""
-        from tfckpt_tui.app.dialogs.stop import StopDialog
-
         snapshot = self._dashboard.loaded_snapshot
         if snapshot.job is not None and snapshot.job.is_waiting and not snapshot.trainer_answers:
             self._cancel_job(snapshot.job)
@@ -322,11 +322,12 @@ class RunControl:
             if save is not None:
                 self._submit(StopArguments(save=save))
 
-        self._dashboard.app.push_screen(StopDialog(self._dashboard.loaded_snapshot), answered)
+        self._dashboard.app.push_screen(
+            dialogs.stop.StopDialog(self._dashboard.loaded_snapshot), answered
+        )
 
     def stop_process(self, process: HostProcess) -> None:
         """Ends a process that does not use this library, after confirmation."""
-        from tfckpt_tui.app.dialogs.stop import StopProcessDialog
         from tfckpt_tui.services.control.stop_process import stop_process
 
         dashboard = self._dashboard
@@ -340,11 +341,12 @@ class RunControl:
                     progress=f"Sent SIGTERM to {process.name} …",
                 )
 
-        dashboard.app.push_screen(StopProcessDialog(dashboard.loaded_snapshot, process), answered)
+        dashboard.app.push_screen(
+            dialogs.stop.StopProcessDialog(dashboard.loaded_snapshot, process), answered
+        )
 
     def _cancel_job(self, job: JobView) -> None:
         """Cancels the batch job of the run, after confirmation."""
-        from tfckpt_tui.app.dialogs.batch_job import CancelJobDialog
         from tfckpt_tui.services.control.job_control import cancel_waiting_job
 
         dashboard = self._dashboard
@@ -357,11 +359,12 @@ class RunControl:
                     dashboard.tell,
                 )
 
-        dashboard.app.push_screen(CancelJobDialog(dashboard.loaded_snapshot, job), answered)
+        dashboard.app.push_screen(
+            dialogs.batch_job.CancelJobDialog(dashboard.loaded_snapshot, job), answered
+        )
 
     def _submit_job(self, start: str | None) -> None:
         """Submits the batch job of the run again, after confirmation."""
-        from tfckpt_tui.app.dialogs.batch_job import SubmitJobDialog
         from tfckpt_tui.services.control.job_control import script_of, submit_again
 
         dashboard = self._dashboard
@@ -380,12 +383,11 @@ class RunControl:
                 )
 
         script = script_of(self._run, job.record if job is not None else None)
-        dialog = SubmitJobDialog(dashboard.loaded_snapshot, job, script, start)
+        dialog = dialogs.batch_job.SubmitJobDialog(dashboard.loaded_snapshot, job, script, start)
         dashboard.app.push_screen(dialog, answered)
 
     def force_stop(self) -> None:
         """Cancels the batch job of the run, or ends its processes, after a confirmation."""
-        from tfckpt_tui.app.dialogs.stop import ForceStopDialog
         from tfckpt_tui.services.control.force_stop import (
             ForceStopPlan,
             force_stop,
@@ -406,7 +408,7 @@ class RunControl:
                         progress=f"{what} …",
                     )
 
-            dialog = ForceStopDialog(dashboard.loaded_snapshot, plan)
+            dialog = dialogs.stop.ForceStopDialog(dashboard.loaded_snapshot, plan)
             dashboard.app.push_screen(dialog, answered)
 
         dashboard.run_app.start_job("force stop", partial(plan_force_stop, self._run), ask)
@@ -417,8 +419,6 @@ class RunControl:
         Args:
             start: The checkpoint to start from; by default the one that a start continues from.
         """
-        from tfckpt_tui.app.dialogs.launch import LaunchDialog
-
         dashboard = self._dashboard
         form = form_of(self._run)
         if dashboard.loaded_snapshot.job is not None or form.asks_slurm:
@@ -431,7 +431,7 @@ class RunControl:
                 work = partial(self._start_from, start, partial(launch, options))
                 dashboard.run_app.start_job("launch", work, progress=starting)
 
-        dialog = LaunchDialog(form, fixed_directory=True, start=start)
+        dialog = dialogs.launch.LaunchDialog(form, fixed_directory=True, start=start)
         dashboard.app.push_screen(dialog, answered)
 
     def _start_from(self, start: str | None, launch_it: Callable[[], _ResultT]) -> _ResultT:
@@ -483,8 +483,6 @@ class RunControl:
 
     def _confirm_foreign_trainer(self, names: tuple[str, ...], foreign: ForeignWriters) -> None:
         """Prunes beside a program that does not use this library, after a second confirmation."""
-        from tfckpt_tui.app.dialogs.prune_questions import BesideTrainerDialog
-
         free = tuple(name for name in names if name not in foreign.in_use)
 
         def answered(agreed: bool | None) -> None:
@@ -493,7 +491,10 @@ class RunControl:
 
         dashboard = self._dashboard
         dashboard.app.push_screen(
-            BesideTrainerDialog(dashboard.loaded_snapshot, foreign, len(free)), answered
+            dialogs.prune_questions.BesideTrainerDialog(
+                dashboard.loaded_snapshot, foreign, len(free)
+            ),
+            answered,
         )
 
     def _report_moved(self, what_happened: str, done: PruneOutcome) -> None:
@@ -506,8 +507,6 @@ class RunControl:
 
     def _offer_deletion(self, names: tuple[str, ...], *, beside_trainer: bool) -> None:
         """Permanently deletes checkpoints that did not fit into the trash, after confirmation."""
-        from tfckpt_tui.app.dialogs.prune_questions import DeleteForGoodDialog
-
         dashboard = self._dashboard
         key_of = dashboard.run_app.key_of
 
@@ -521,7 +520,9 @@ class RunControl:
             if agreed:
                 dashboard.run_app.start_job("delete", work, self._report)
 
-        dashboard.app.push_screen(DeleteForGoodDialog(dashboard.loaded_snapshot, names), answered)
+        dashboard.app.push_screen(
+            dialogs.prune_questions.DeleteForGoodDialog(dashboard.loaded_snapshot, names), answered
+        )
 
     def _report(self, result: _Result) -> None:
         """Shows a result and its warnings."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tfckpt_tui.app import dialogs, screens
 from tfckpt_tui.app.actions.action import READ_ONLY, Reason, needs_trainer
 
 if TYPE_CHECKING:
@@ -33,13 +34,14 @@ def open_checkpoint(dashboard: Dashboard, *, verifies: bool = False) -> None:
         verifies: Whether the screen of a file verifies it at once.
     """
     from tfckpt_trainer.catalog.directory.other_formats import OtherFile
-    from tfckpt_tui.app.screens.tensor_pages import FileScreen
 
     selection, at = dashboard.selection, dashboard.loaded_snapshot.at
     file = selection.unsupported
     if isinstance(file, OtherFile):
         prune = None if dashboard.read_only else run_control(dashboard).prune_file
-        screen = FileScreen(dashboard.run_directory, file, at, prune, verifies=verifies)
+        screen = screens.tensor_pages.FileScreen(
+            dashboard.run_directory, file, at, prune, verifies=verifies
+        )
         dashboard.app.push_screen(screen)
         return
     selected = selection.selected
@@ -49,16 +51,15 @@ def open_checkpoint(dashboard: Dashboard, *, verifies: bool = False) -> None:
 
 def show_checkpoint(dashboard: Dashboard, checkpoint: Checkpoint) -> None:
     """Opens the screen of a checkpoint."""
-    from tfckpt_tui.app.screens.checkpoint import CheckpointScreen
-
     dashboard.app.push_screen(
-        CheckpointScreen(dashboard.run_directory, checkpoint, dashboard.loaded_snapshot, dashboard)
+        screens.checkpoint.CheckpointScreen(
+            dashboard.run_directory, checkpoint, dashboard.loaded_snapshot, dashboard
+        )
     )
 
 
 def open_comparison(dashboard: Dashboard) -> None:
     """Opens the comparison of two checkpoints, and unmarks them."""
-    from tfckpt_tui.app.screens.compare import CompareScreen
     from tfckpt_tui.services.checkpoints.choose import pair_to_compare
 
     selection = dashboard.selection
@@ -69,14 +70,12 @@ def open_comparison(dashboard: Dashboard) -> None:
         dashboard.app.notify(pair, severity="warning", markup=False)
         return
     dashboard.unmark_all()
-    dashboard.app.push_screen(CompareScreen(dashboard.run_directory, *pair))
+    dashboard.app.push_screen(screens.compare.CompareScreen(dashboard.run_directory, *pair))
 
 
 def open_tensorboard(dashboard: Dashboard) -> None:
     """Opens the dialog that starts and stops TensorBoard."""
-    from tfckpt_tui.app.dialogs.tensorboard import TensorBoardDialog
-
-    dialog = TensorBoardDialog(
+    dialog = dialogs.tensorboard.TensorBoardDialog(
         dashboard.run_directory,
         dashboard.loaded_snapshot,
         dashboard.selection.selected,
@@ -94,51 +93,48 @@ def open_logs(dashboard: Dashboard, worker: int | None = None, at: float | None 
         worker: Shows the log of the worker with this index; by default those of all workers.
         at: Scrolls to what was printed then (seconds since the epoch); by default to the end.
     """
-    from tfckpt_tui.app.screens.logs import LogsScreen
-
-    dashboard.app.push_screen(LogsScreen(dashboard.run_directory, dashboard.snapshot, worker, at))
+    dashboard.app.push_screen(
+        screens.logs.LogsScreen(dashboard.run_directory, dashboard.snapshot, worker, at)
+    )
 
 
 def open_worker(dashboard: Dashboard) -> None:
     """Opens the screen of one worker, or of the processes that do not use this library."""
-    from tfckpt_tui.app.screens.processes import ProcessesScreen
-    from tfckpt_tui.app.screens.worker import WorkerScreen
-
     snapshot = dashboard.loaded_snapshot
     if snapshot.has_other_trainer:
         stop = run_control(dashboard).stop_process
         refusal = READ_ONLY if dashboard.read_only else ""
-        screen = ProcessesScreen(snapshot, stop, dashboard.action_perform, refusal)
+        screen = screens.processes.ProcessesScreen(
+            snapshot, stop, dashboard.action_perform, refusal
+        )
         dashboard.app.push_screen(screen)
         return
 
     def open_log(worker: int) -> None:
         open_logs(dashboard, worker)
 
-    dashboard.app.push_screen(WorkerScreen(snapshot, open_log))
+    dashboard.app.push_screen(screens.worker.WorkerScreen(snapshot, open_log))
 
 
 def open_stacks(dashboard: Dashboard) -> None:
     """Opens what the threads of the workers do."""
-    from tfckpt_tui.app.screens.stacks import StacksScreen
-
-    dashboard.app.push_screen(StacksScreen(dashboard.run_directory))
+    dashboard.app.push_screen(screens.stacks.StacksScreen(dashboard.run_directory))
 
 
 def open_diagnostics(dashboard: Dashboard) -> None:
     """Opens the diagnostics of the directory."""
-    from tfckpt_tui.app.screens.diagnostics import DiagnosticsScreen
 
     def perform(name: str | None) -> None:
         if name is not None:
             dashboard.action_perform(name)
 
-    dashboard.app.push_screen(DiagnosticsScreen(dashboard.loaded_snapshot), perform)
+    dashboard.app.push_screen(
+        screens.diagnostics.DiagnosticsScreen(dashboard.loaded_snapshot), perform
+    )
 
 
 def open_charts(dashboard: Dashboard) -> None:
     """Opens the charts of the run."""
-    from tfckpt_tui.app.screens.charts import ChartsScreen
 
     def open_event(entry: EventEntry) -> None:
         snapshot = dashboard.loaded_snapshot
@@ -149,7 +145,9 @@ def open_charts(dashboard: Dashboard) -> None:
             show_checkpoint(dashboard, checkpoint)
 
     choices = dashboard.run_app.chart_choices
-    dashboard.app.push_screen(ChartsScreen(dashboard.loaded_snapshot, choices, open_event))
+    dashboard.app.push_screen(
+        screens.charts.ChartsScreen(dashboard.loaded_snapshot, choices, open_event)
+    )
 
 
 def _why_no_command(dashboard: Dashboard, snapshot: RunSnapshot) -> Reason:
@@ -159,9 +157,7 @@ def _why_no_command(dashboard: Dashboard, snapshot: RunSnapshot) -> Reason:
 
 def open_profile(dashboard: Dashboard) -> None:
     """Opens the traces."""
-    from tfckpt_tui.app.screens.profile import ProfileScreen
-
-    screen = ProfileScreen(
+    screen = screens.profile.ProfileScreen(
         dashboard.run_directory,
         dashboard.loaded_snapshot,
         run_control(dashboard).profile,
@@ -173,32 +169,30 @@ def open_profile(dashboard: Dashboard) -> None:
 
 def open_own_actions(dashboard: Dashboard) -> None:
     """Opens the runs of the user's own actions."""
-    from tfckpt_tui.app.screens.action_runs import ActionRunsScreen
-
     app = dashboard.run_app
 
     def set_each_new(runs: bool) -> None:
         app.runs_each_new = runs
 
-    screen = ActionRunsScreen(app.own_actions, app.config.actions, app.runs_each_new, set_each_new)
+    screen = screens.action_runs.ActionRunsScreen(
+        app.own_actions, app.config.actions, app.runs_each_new, set_each_new
+    )
     dashboard.app.push_screen(screen)
 
 
 def open_hyperparameters(dashboard: Dashboard) -> None:
     """Opens the hyperparameters."""
-    from tfckpt_tui.app.screens.hyperparameters import HyperparametersScreen
-
     change, why_not = run_control(dashboard).set_hyperparameter, partial(_why_no_command, dashboard)
-    dashboard.app.push_screen(HyperparametersScreen(dashboard.loaded_snapshot, change, why_not))
+    dashboard.app.push_screen(
+        screens.hyperparameters.HyperparametersScreen(dashboard.loaded_snapshot, change, why_not)
+    )
 
 
 def open_guards(dashboard: Dashboard) -> None:
     """Opens the guards."""
-    from tfckpt_tui.app.screens.guards import GuardsScreen
-
     control = run_control(dashboard)
     refusal = READ_ONLY if dashboard.read_only else ""
-    screen = GuardsScreen(
+    screen = screens.guards.GuardsScreen(
         dashboard.run_directory,
         dashboard.loaded_snapshot,
         control.add_guard,
@@ -210,21 +204,20 @@ def open_guards(dashboard: Dashboard) -> None:
 
 def open_event_log(dashboard: Dashboard, chosen: EventEntry | None = None) -> None:
     """Opens the event log, at an event if one is given."""
-    from tfckpt_tui.app.screens.event_log import EventLogScreen
 
     def open_logs_at(worker: int | None, at: float) -> None:
         open_logs(dashboard, worker, at)
 
-    dashboard.app.push_screen(EventLogScreen(dashboard.loaded_snapshot, open_logs_at, chosen))
+    dashboard.app.push_screen(
+        screens.event_log.EventLogScreen(dashboard.loaded_snapshot, open_logs_at, chosen)
+    )
 
 
 def open_trash(dashboard: Dashboard) -> None:
     """Opens the trash."""
-    from tfckpt_tui.app.screens.trash import TrashScreen
-
     control = run_control(dashboard)
     refusal = READ_ONLY if dashboard.read_only else ""
-    screen = TrashScreen(
+    screen = screens.trash.TrashScreen(
         dashboard.loaded_snapshot, control.undo_prune, control.empty_trash, refusal
     )
     dashboard.app.push_screen(screen)
@@ -232,16 +225,13 @@ def open_trash(dashboard: Dashboard) -> None:
 
 def open_settings(dashboard: Dashboard, section: str = "") -> None:
     """Opens the settings, or those of one section of the file."""
-    from tfckpt_tui.app.screens.settings import SettingsScreen
     from tfckpt_tui.settings.config import config_path
 
     themes = list(dashboard.app.available_themes)
-    dashboard.app.push_screen(SettingsScreen(themes, config_path(), section))
+    dashboard.app.push_screen(screens.settings.SettingsScreen(themes, config_path(), section))
 
 
 def open_help(dashboard: Dashboard) -> None:
     """Opens the help of the dashboard."""
-    from tfckpt_tui.app.screens.help import HelpScreen, help_of_actions
-
-    lines = help_of_actions(dashboard.run_app.config, dashboard.available_actions())
-    dashboard.app.push_screen(HelpScreen(lines))
+    lines = screens.help.help_of_actions(dashboard.run_app.config, dashboard.available_actions())
+    dashboard.app.push_screen(screens.help.HelpScreen(lines))

@@ -13,6 +13,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import VerificationRecord
+from tfckpt_tui.app import screens
 from tfckpt_tui.app.protocols import ActsOnCheckpoints
 from tfckpt_tui.app.screens.page import action_binding
 from tfckpt_tui.app.screens.tensor_pages import LOOK, SEARCH, StatisticsWork, TensorPage
@@ -141,8 +142,6 @@ class CheckpointScreen(TensorPage):
 
     def action_track(self) -> None:
         """Opens the chart of the selected variable over all checkpoints."""
-        from tfckpt_tui.app.screens.track import TrackScreen
-
         selected = self.variables.selected_variable
         variable = self._variable(selected) if selected is not None else None
         if self._inspection is None:
@@ -154,7 +153,7 @@ class CheckpointScreen(TensorPage):
             problem = f"{path} is {dtype}. Only numeric tensors have a chart."
         else:
             of = self._checkpoint
-            self.app.push_screen(TrackScreen(self._run, self._snapshot, of, variable))
+            self.app.push_screen(screens.track.TrackScreen(self._run, self._snapshot, of, variable))
             return
         self.notify(problem, severity="warning", markup=False)
 

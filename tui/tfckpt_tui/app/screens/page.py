@@ -14,6 +14,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from tfckpt_trainer.words.advice import Advice
+from tfckpt_tui.app import screens
 from tfckpt_tui.app.protocols import PerformsActions, RunApp, run_app_of
 from tfckpt_tui.app.widgets.base.empty_page import LAUNCH, EmptyPage, EmptyPane
 from tfckpt_tui.app.widgets.base.keybar import LAST_KEYS, KeyBar, KeyHint, key_name
@@ -193,8 +194,6 @@ class Page(Screen[None]):
 
     def action_help(self) -> None:
         """Shows the keys of this screen."""
-        from tfckpt_tui.app.screens.help import HelpScreen, help_of_keys
-
         shown = self.shown_bindings()
         explained = {_method_of(binding) for binding in shown}
         keys = {
@@ -202,8 +201,8 @@ class Page(Screen[None]):
             for key, active in self.active_bindings.items()
             if active.node is not self or _method_of(active.binding) not in explained
         }
-        lines = help_of_keys(self.caption, shown, keys, self.app.size.width)
-        self.app.push_screen(HelpScreen(lines))
+        lines = screens.help.help_of_keys(self.caption, shown, keys, self.app.size.width)
+        self.app.push_screen(screens.help.HelpScreen(lines))
 
     def action_back(self) -> None:
         """Ends the search, dismisses failures and verdicts, or closes the screen."""
