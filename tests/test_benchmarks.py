@@ -59,6 +59,7 @@ SMALL = {
     "page_keys": (
         "--workers 3 --more-workers 4 --checkpoints 20 --metrics 3 --points 5000 --only charts"
     ),
+    "panes": "--rows 50 --rounds 1",
     "parameter_servers": "--blocks 1 --steps 50 --rows 100",
     "replica_checksums": "--megabytes 5 --rounds 1",
     "restart": "--rounds 1",

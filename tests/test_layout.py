@@ -8,6 +8,8 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from textual.app import App
+from textual.drivers.linux_driver import LinuxDriver
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = [ROOT / "trainer" / "tfckpt_trainer", ROOT / "tui" / "tfckpt_tui"]
@@ -165,3 +167,53 @@ def test_files_of_a_run_are_changed_by_the_storage_alone(trees: dict[Path, ast.M
             calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
             found += [f"{place}:{c.lineno}: {ast.unparse(c)}" for c in calls if changes_files(c)]
     assert found == [], "Use `rundir/storage`: it follows no links, and shares what it makes."
+
+
+def test_private_names_of_textual_are_explained(
+    trees: dict[Path, ast.Module],
+) -> None:
+    page = (ROOT / "docs/how-it-works/terminals.md").read_text(encoding="utf-8")
+    app = ROOT / "tui/tfckpt_tui/app"
+    of_app = {path: tree for path, tree in trees.items() if app in path.parents}
+    nodes = [(path, node) for path, tree in of_app.items() for node in ast.walk(tree)]
+    methods = {
+        (path, node.name)
+        for path, node in nodes
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    attributes = [
+        (path, node)
+        for path, node in nodes
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) != "os"
+    ]
+    ours = {name for _, name in methods} | {node.target.id for _, node in nodes if is_field(node)}
+    ours |= {node.attr for _, node in attributes if is_set_by_its_owner(node)}
+    bases = {app / "base_app.py": App, app / "terminal/driver.py": LinuxDriver}
+    foreign = {(path, name) for path, name in methods if hasattr(bases.get(path), name)}
+    foreign |= {(path, node.attr) for path, node in attributes if node.attr not in ours}
+    foreign = {(path, name) for path, name in foreign if is_private(name)}
+    foreign |= {
+        (path, node.module.rpartition(".")[2])
+        for path, node in nodes
+        if isinstance(node, ast.ImportFrom) and "._" in (node.module or "")
+    }
+    assert {name for _, name in foreign} > {"_compositor", "_display", "_skip"}
+    explained = [line for line in page.splitlines() if line.startswith("| `")]
+    unexplained = {
+        (path.name, name)
+        for path, name in foreign
+        if not any(f"{path.name}`" in line and f"{name}`" in line for line in explained)
+    }
+    assert not unexplained, "Say on the page why they are used, and instead of what."
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name != "_replace"
+
+
+def is_field(node: ast.AST) -> bool:
+    return isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+
+
+def is_set_by_its_owner(node: ast.Attribute) -> bool:
+    return isinstance(node.ctx, ast.Store) and ast.unparse(node.value) in {"self", "cls"}

@@ -41,7 +41,7 @@ from textual.widgets import Input
 
 from tfckpt_tui.app import base_app
 from tfckpt_tui.app.app import TfckptApp
-from tfckpt_tui.app.terminal_cells import TerminalCells
+from tfckpt_tui.app.terminal.cells import TerminalCells
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 

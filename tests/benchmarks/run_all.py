@@ -63,6 +63,7 @@ BENCHMARKS = (
     Benchmark("chart_keys"),
     Benchmark("event_curves", ("--rounds", "3"), 7),
     Benchmark("page_keys", (), 1.5),
+    Benchmark("panes", (), 1.5),
     Benchmark("fleet", ("--seconds", "20"), 3),
     Benchmark("terminal_load", ("--seconds", "15", "--presses", "60", "--hour", "0"), 2),
     Benchmark("open_index", (), 1),

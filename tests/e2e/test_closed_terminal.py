@@ -37,11 +37,11 @@ OPENING = "rpexL?ldcoTt,wu"
 STUCK = """
 import asyncio
 from textual.widgets import Static
-from tfckpt_tui.app import terminal_driver
+from tfckpt_tui.app.terminal import driver
 from tfckpt_tui.app.base_app import BaseApp
 from tfckpt_tui.settings.config import Config
 
-terminal_driver.LONGEST_LEAVE_SECONDS = 1.0
+driver.LONGEST_LEAVE_SECONDS = 1.0
 
 class Stuck(BaseApp):
     CSS_PATH = None

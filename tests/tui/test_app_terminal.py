@@ -28,9 +28,10 @@ from textual.color import Color
 import tfckpt_tui
 from requirements import needs
 from tfckpt_trainer.rundir.records.event import EventKind
-from tfckpt_tui.app import base_app, terminal_driver
-from tfckpt_tui.app.plain_terminal import PlainTextFilter
-from tfckpt_tui.app.terminal_driver import TerminalWriter
+from tfckpt_tui.app import base_app
+from tfckpt_tui.app.terminal import driver
+from tfckpt_tui.app.terminal.driver import TerminalWriter
+from tfckpt_tui.app.terminal.plain_text import PlainTextFilter
 from waiting import LEAST_SECONDS, wait_until
 
 pytestmark = pytest.mark.e2e
@@ -438,9 +439,9 @@ def test_a_closed_terminal_ends_it_even_if_no_signal_says_so(made: RunFactory) -
 def test_a_signal_ends_it_in_a_terminal_that_stopped(made: RunFactory, tmp_path: Path) -> None:
     told = tmp_path / "stopped"
     tell = (
-        "import sys; from pathlib import Path; from tfckpt_tui.app import terminal_driver\n"
-        "writer = terminal_driver.TerminalWriter; has_room = writer._has_room\n"
-        "terminal_driver._MOST_QUEUED, terminal_driver._STALLED_SECONDS = 1, 0.1\n"
+        "import sys; from pathlib import Path; from tfckpt_tui.app.terminal import driver\n"
+        "writer = driver.TerminalWriter; has_room = writer._has_room\n"
+        "driver._MOST_QUEUED, driver._STALLED_SECONDS = 1, 0.1\n"
         "def tell(writer):\n"
         "    has = has_room(writer)\n"
         "    has or Path(sys.argv[2]).touch()\n"
@@ -465,7 +466,7 @@ def test_a_signal_ends_it_in_a_terminal_that_stopped(made: RunFactory, tmp_path:
 def test_a_stopped_terminal_delays_nobody_and_is_drawn_again_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(terminal_driver, "_STALLED_SECONDS", 0.05)
+    monkeypatch.setattr(driver, "_STALLED_SECONDS", 0.05)
     resumed = threading.Event()
     reader, end = os.pipe()
     writer = TerminalWriter(end, resumed.set)

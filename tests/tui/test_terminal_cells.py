@@ -13,7 +13,7 @@ from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.geometry import Region
 from textual.strip import Strip
 
-from tfckpt_tui.app.terminal_cells import TerminalCells
+from tfckpt_tui.app.terminal.cells import TerminalCells
 
 WIDTH, HEIGHT = 12, 3
 STYLES = [

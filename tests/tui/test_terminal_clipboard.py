@@ -9,7 +9,7 @@ import pytest
 from app_driving import opened, top, until_told
 from rundir_factory import RunFactory
 
-from tfckpt_tui.app.terminal_requests import copied_in_words, give_to_tmux
+from tfckpt_tui.app.terminal.requests import copied_in_words, give_to_tmux
 
 SENT = "Sent 3 lines to the clipboard of the terminal."
 TMUX = "Sent 3 lines to tmux, which copies it only with `set -g set-clipboard on`."

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from requirements import needs
-from tfckpt_tui.app.terminal_requests import find_notification, notification
+from tfckpt_tui.app.terminal.requests import find_notification, notification
 from tfckpt_tui.settings.config import NotifySequence
 
 ST = "\x1b\\"
@@ -76,7 +76,7 @@ def test_a_real_tmux_passes_it_to_the_terminal_outside(tmp_path: object) -> None
     from waiting import wait_until
 
     code = (
-        "import os, sys, time; from tfckpt_tui.app.terminal_requests import *; "
+        "import os, sys, time; from tfckpt_tui.app.terminal.requests import *; "
         "sys.stdout.write(notification(NotifySequence.OSC777, 'ab', os.environ)); "
         "sys.stdout.flush(); time.sleep(600)"
     )

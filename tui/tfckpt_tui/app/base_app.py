@@ -33,10 +33,10 @@ from textual.timer import Timer
 from textual.widgets import Input
 
 from tfckpt_tui.app.contrast import with_contrast
-from tfckpt_tui.app.key_turns import KeyTurns
-from tfckpt_tui.app.plain_terminal import plain_text_filter
-from tfckpt_tui.app.terminal_driver import TerminalDriver
-from tfckpt_tui.app.terminal_requests import copied_in_words, give_to_tmux, notification
+from tfckpt_tui.app.terminal.driver import TerminalDriver
+from tfckpt_tui.app.terminal.key_turns import KeyTurns
+from tfckpt_tui.app.terminal.plain_text import plain_text_filter
+from tfckpt_tui.app.terminal.requests import copied_in_words, give_to_tmux, notification
 from tfckpt_tui.app.themes import ANSI_THEMES, THEMES, defaults_for, themes_with
 from tfckpt_tui.formats.text import UNSAFE, clean_message
 from tfckpt_tui.settings.config import Config

@@ -16,7 +16,7 @@ from textual._compositor import CompositorUpdate
 from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Resize
 
-from tfckpt_tui.app.terminal_cells import ChangedCells, TerminalCells
+from tfckpt_tui.app.terminal.cells import ChangedCells, TerminalCells
 
 _MOST_QUEUED = 30
 _SLICE_BYTES = 4096
