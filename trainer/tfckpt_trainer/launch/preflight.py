@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import math
 import os
 import shutil
 import stat
@@ -14,7 +13,6 @@ from pathlib import Path
 from tfckpt_trainer.catalog.directory.history import refuse_newer_release
 from tfckpt_trainer.catalog.directory.other_formats import BACKUP, OF_KERAS, find_neighbours
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.cluster.tasks import least_tasks_in_words
 from tfckpt_trainer.errors import DamagedFileError, LaunchError, UsageError, describe_error
 from tfckpt_trainer.launch.batch.job_record import load_job_record, unknown_job
 from tfckpt_trainer.launch.batch.jobs import ACTIVE, WAITING
@@ -22,20 +20,12 @@ from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.processes.cluster import check_gpus, check_ports
 from tfckpt_trainer.launch.processes.orphans import living_supervisor, orphan_processes
 from tfckpt_trainer.launch.schedulers import SCHEDULER
-from tfckpt_trainer.launch.slurm.batch_script import seconds_to_save
-from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.machine.permissions import access_advice, find_closed
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.files import provide_directory
 from tfckpt_trainer.rundir.storage.owners import user_name
 from tfckpt_trainer.words.advice import Advice, command_or_key
 from tfckpt_trainer.words.clean_text import is_utf8
-
-SIGNAL_EARLY_SECONDS = 60
-"""How much earlier than asked Slurm may signal a job before its time limit."""
-
-LEAST_TRAINING_SECONDS = 60
-"""Least time of a job without its end: to check the nodes, import TensorFlow and make steps."""
 
 
 def check_options(options: LaunchOptions) -> None:
@@ -73,7 +63,7 @@ def check_options(options: LaunchOptions) -> None:
             "without execute permission needs its interpreter: `python train.py`."
         )
     if options.slurm is not None:
-        _check_slurm(options, options.slurm)
+        SCHEDULER.check(options)
     check_gpus(options)
     members = options.tasks
     if options.ports and len(options.ports) != len(members):
@@ -83,26 +73,6 @@ def check_options(options: LaunchOptions) -> None:
             f"Name one port for each, in this order: {jobs}."
         )
     check_ports(options.ports)
-
-
-def _check_slurm(options: LaunchOptions, asked: SlurmOptions) -> None:
-    asked.check()
-    if options.ports:
-        raise UsageError("--ports cannot be used with --slurm; ports follow from the job ID.")
-    limit, early = asked.limit_seconds, seconds_to_save(options)
-    least = early + SIGNAL_EARLY_SECONDS + LEAST_TRAINING_SECONDS
-    if limit is not None and limit < least:
-        raise UsageError(
-            f"The time limit is {limit:g} s; expected at least {least} s. The workers "
-            f"save {early} s before it, and Slurm may say so {SIGNAL_EARLY_SECONDS} s earlier.",
-            Advice.of("Launch with `--time {minutes}`.", "", minutes=math.ceil(least / 60)),
-        )
-    processes = asked.least_nodes * asked.tasks_per_node
-    if options.parameter_servers and processes < options.parameter_servers + 2:
-        raise UsageError(
-            f"The nodes and their tasks give {processes} processes; expected at least "
-            f"{options.parameter_servers + 2}: {least_tasks_in_words(options.parameter_servers)}."
-        )
 
 
 def _has_trained(run: RunDirectory) -> bool:

@@ -19,6 +19,13 @@ class Scheduler(Protocol):
     def name(self) -> str:
         """Its name in the records of jobs."""
 
+    def check(self, options: LaunchOptions) -> None:
+        """Checks what a launch asks of it, without asking it.
+
+        Raises:
+            UsageError: It cannot be asked for this.
+        """
+
     def submit(self, run: RunDirectory, options: LaunchOptions, by: str = "") -> BatchJob:
         """Submits the job of a run, whose directory exists, and records it.
 

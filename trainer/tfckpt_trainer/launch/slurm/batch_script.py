@@ -7,12 +7,21 @@ import shlex
 import sys
 from pathlib import Path
 
+from tfckpt_trainer.cluster.tasks import least_tasks_in_words
+from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.launch.options import LaunchOptions, program_name
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.files import write_atomic
+from tfckpt_trainer.words.advice import Advice
 
 SIGNAL_MARGIN_SECONDS = 15
 """Time between the end of the grace period and the time limit."""
+
+SIGNAL_EARLY_SECONDS = 60
+"""How much earlier than asked Slurm may signal a job before its time limit."""
+
+LEAST_TRAINING_SECONDS = 60
+"""Least time of a job without its end: to check the nodes, import TensorFlow and make steps."""
 
 
 def batch_script(run: RunDirectory, options: LaunchOptions, python: str = sys.executable) -> str:
@@ -59,6 +68,33 @@ def batch_script(run: RunDirectory, options: LaunchOptions, python: str = sys.ex
 def seconds_to_save(options: LaunchOptions) -> int:
     """Returns how long before the time limit Slurm tells the supervisor to save."""
     return math.ceil(options.grace_seconds) + SIGNAL_MARGIN_SECONDS
+
+
+def check_request(options: LaunchOptions) -> None:
+    """Checks what a launch asks of Slurm.
+
+    Raises:
+        UsageError: An option is invalid, or the time or the nodes are too few.
+    """
+    asked = options.slurm
+    assert asked is not None
+    asked.check()
+    if options.ports:
+        raise UsageError("--ports cannot be used with --slurm; ports follow from the job ID.")
+    limit, early = asked.limit_seconds, seconds_to_save(options)
+    least = early + SIGNAL_EARLY_SECONDS + LEAST_TRAINING_SECONDS
+    if limit is not None and limit < least:
+        raise UsageError(
+            f"The time limit is {limit:g} s; expected at least {least} s. The workers "
+            f"save {early} s before it, and Slurm may say so {SIGNAL_EARLY_SECONDS} s earlier.",
+            Advice.of("Launch with `--time {minutes}`.", "", minutes=math.ceil(least / 60)),
+        )
+    processes = asked.least_nodes * asked.tasks_per_node
+    if options.parameter_servers and processes < options.parameter_servers + 2:
+        raise UsageError(
+            f"The nodes and their tasks give {processes} processes; expected at least "
+            f"{options.parameter_servers + 2}: {least_tasks_in_words(options.parameter_servers)}."
+        )
 
 
 def store_batch_script(run: RunDirectory, text: str) -> Path:

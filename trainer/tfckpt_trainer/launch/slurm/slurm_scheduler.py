@@ -39,6 +39,13 @@ class Slurm:
         """
         self._runner = runner
 
+    def check(self, options: LaunchOptions) -> None:
+        """Checks what a launch asks of it, without asking it."""
+        # Imported here: commands that look at jobs submit none, and start no step.
+        from tfckpt_trainer.launch.slurm.batch_script import check_request
+
+        check_request(options)
+
     def submit(self, run: RunDirectory, options: LaunchOptions, by: str = "") -> BatchJob:
         """Submits the job of a run, whose directory exists, and records it."""
         return submit(run, options, by, self._runner)
@@ -79,7 +86,6 @@ class Slurm:
 
     def script(self, run: RunDirectory, options: LaunchOptions) -> str:
         """Returns the batch script that `submit` would submit."""
-        # Imported here: commands that look at jobs submit none, and start no step.
         from tfckpt_trainer.launch.slurm.batch_script import batch_script
 
         return batch_script(run, options)
