@@ -26,6 +26,10 @@ matrix *cells:
 weekly *arguments:
     .venv/bin/pytest -m weekly {{ arguments }}
 
+# Inject faults by chance, and tell what they violate; or `just campaign --only AREA`, `--budget 1h`.
+campaign *arguments:
+    {{ python }} -m tests.campaign {{ arguments }}
+
 # Plant small bugs, and tell which tests notice each; or `just planted --only NAME`, `--likely`.
 planted *arguments:
     {{ python }} -m tests.planted {{ arguments }}

@@ -24,8 +24,9 @@ LONG_AGO = 3600.0
 class CheckpointDirectory:
     """A directory under construction; ages are seconds before `NOW`."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, are_all_different: bool = False) -> None:
         root.mkdir(exist_ok=True)
+        self._are_all_different = are_all_different
         self.root = root
         self.run = RunDirectory(root)
         self._sequence = 0
@@ -40,7 +41,8 @@ class CheckpointDirectory:
         into: Path | None = None,
     ) -> None:
         """Writes a checkpoint as TensorFlow does."""
-        floats = ((float(shard), 0.5) for shard in range(shards))
+        first = len([*self.root.glob("*.index")]) if self._are_all_different else 0
+        floats = ((float(first + shard), 0.5) for shard in range(shards))
         for path in write_floats((into or self.root) / name, *floats):
             self.touch(path, age)
         if listed:

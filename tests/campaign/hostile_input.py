@@ -1,0 +1,290 @@
+"""Damaged bytes for each reader: a value or an error that says so, in bounded memory.
+
+A case is `READER NUMBER`: the number makes as many inputs as `INPUTS` says, of a healthy one.
+"""
+
+from __future__ import annotations
+
+import io
+import resource
+import struct
+import traceback
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+import numpy as np
+
+import bundle_writing
+import event_files
+import recorded_slurm
+from tfckpt_trainer.bundle.exchange.verify_file import verify_array_file
+from tfckpt_trainer.bundle.index import read_index
+from tfckpt_trainer.bundle.object_graph import read_object_graph
+from tfckpt_trainer.bundle.state_file import StateFile, encode_state_file, parse_state_file
+from tfckpt_trainer.bundle.verify import verify
+from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.guards.guard import Guard
+from tfckpt_trainer.launch.slurm.job_queries import parse_jobs
+from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
+from tfckpt_trainer.rundir.records.command import Command, CommandKind, parse_arguments
+from tfckpt_trainer.rundir.records.event import EventEntry, SeriesPoint
+from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
+from tfckpt_trainer.rundir.storage.documents import decode, encode, parse_lines
+from tfckpt_tui.services.metrics.csv_files import CsvLogTail
+from tfckpt_tui.services.metrics.event_files import EventFileTail
+from tfckpt_tui.settings.config import read_config
+
+from .areas import Outcome
+from .processes import in_child
+
+INPUTS = 200
+MEMORY_BYTES = 300 << 20
+_LINE = b'{"at": 1.0, "kind": "save", "message": "Saved.", "step": 5, "details": {"a": [1, 2]}}\n'
+_NUMBERS = (
+    b"0",
+    b"-1",
+    b"1e999",
+    b"NaN",
+    b"null",
+    b"[]",
+    b"{}",
+    b'""',
+    b"9" * 400,
+    b"1" + b"0" * 30,
+)
+
+
+class Reader(NamedTuple):
+    """Something that reads bytes which others may have written.
+
+    Attributes:
+        healthy: An input that it accepts.
+        read: Reads a file.
+        file: The name of the file.
+        wrap: Puts damaged bytes into what surrounds them, such as a checksum.
+    """
+
+    healthy: bytes
+    read: Callable[[Path], object]
+    file: str = "input"
+    wrap: Callable[[bytes], bytes] = bytes
+
+
+def table_with(entry: bytes) -> bytes:
+    """An index with one entry, whose checksums are right."""
+    header = bundle_writing._field(1, 1) + bundle_writing._bytes(3, bundle_writing._field(1, 1))
+    return bundle_writing._table([(b"", header), (b"v", entry)])
+
+
+def entry_of_float() -> bytes:
+    """The entry of a tensor of two floats."""
+    file = io.BytesIO()
+    return bundle_writing._write_stored(file, bundle_writing.array(np.zeros(2, np.float32)))
+
+
+def archive_of_array() -> bytes:
+    """A file of NumPy with one array."""
+    file = io.BytesIO()
+    np.savez(file, w=np.arange(6, dtype=np.float32).reshape(2, 3))
+    return file.getvalue()
+
+
+def safetensors_of_array() -> bytes:
+    """A file of safetensors with one tensor."""
+    header = b'{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'
+    return struct.pack("<Q", len(header)) + header + bytes(8)
+
+
+def keras_archive() -> bytes:
+    """An archive as Keras writes it, with what is no HDF5 file in it."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("metadata.json", '{"keras_version": "3.10.0"}')
+        archive.writestr("model.weights.h5", b"\x89HDF\r\n\x1a\n" + bytes(200))
+    return file.getvalue()
+
+
+def object_graph() -> bytes:
+    """The message of an object graph with a slot variable."""
+    nodes = [
+        bundle_writing.Object({"model": 1, "optimizer": 2}),
+        bundle_writing.Object({}, [bundle_writing.variable("v")]),
+        bundle_writing.Object({}, [], [(1, "m", 1)]),
+    ]
+    return b"".join(bundle_writing._bytes(1, bundle_writing._node(node)) for node in nodes)
+
+
+def read_graph_of(path: Path) -> object:
+    """Reads a graph as the object graph of a checkpoint."""
+    tensors = {
+        "_CHECKPOINTABLE_OBJECT_GRAPH": bundle_writing.strings([path.read_bytes()], shape=())
+    }
+    bundle_writing.write(path.with_name("g"), tensors)
+    return read_object_graph(path.with_name("g"))
+
+
+def decoded(kind: type) -> Callable[[Path], object]:
+    """Reads a record of a run directory."""
+    return lambda path: decode(path.read_bytes(), kind, "input")
+
+
+def lines_of(kind: type) -> Callable[[Path], object]:
+    """Reads a log of a run directory."""
+    return lambda path: parse_lines(path.read_bytes(), kind, "input")
+
+
+_RECORD = CheckpointRecord(
+    name="ckpt-5", step=5, branch=0, sequence=1, saved_at=1.0, trigger="t", parent=None,
+    metrics={"loss": 1.0}, duration_seconds=0.1,
+    files=[FileFacts(name="ckpt-5.index", size=10, crc32c=3)],
+)  # fmt: skip
+_WORKER = WorkerStatus(
+    index=0, host="a", pid=3, process_started_at=1.0, updated_at=1.0, interval_seconds=1.0,
+    activity=Activity.TRAINING, step=5, branch=0, metrics={"loss": 1.5},
+)  # fmt: skip
+_COMMAND = Command(
+    id="a", kind=CommandKind.RESTORE, requested_at=1.0, expires_at=2.0, requested_by="ada",
+    arguments={"name": "ckpt-5"},
+)  # fmt: skip
+
+
+def read_command(path: Path) -> object:
+    """Reads a command, and its arguments."""
+    command = decode(path.read_bytes(), Command, "input")
+    return parse_arguments(command.kind, command.arguments)
+
+
+READERS: dict[str, Reader] = {
+    "index": Reader(
+        table_with(entry_of_float()), lambda p: read_index(p.with_name("c")), "c.index"
+    ),
+    "entry": Reader(
+        entry_of_float(), lambda p: read_index(p.with_name("c")), "c.index", table_with
+    ),
+    "verify": Reader(entry_of_float(), lambda p: verify(p.with_name("c")), "c.index", table_with),
+    "graph": Reader(object_graph(), read_graph_of),
+    "state-file": Reader(
+        encode_state_file(StateFile("ckpt-5", ("ckpt-4", "ckpt-5"), (1.0, 2.0), 3.0)),
+        lambda p: parse_state_file(p.read_bytes(), p),
+    ),
+    "npz": Reader(archive_of_array(), verify_array_file, "w.npz"),
+    "safetensors": Reader(safetensors_of_array(), verify_array_file, "w.safetensors"),
+    "keras": Reader(keras_archive(), verify_array_file, "w.keras"),
+    "record": Reader(encode(_RECORD), decoded(CheckpointRecord)),
+    "heartbeat": Reader(encode(_WORKER), decoded(WorkerStatus)),
+    "command": Reader(encode(_COMMAND), read_command),
+    "event-log": Reader(_LINE * 3, lines_of(EventEntry)),
+    "series": Reader(
+        b'{"at": 1.0, "step": 5, "branch": 0, "metrics": {"loss": 1.5}}\n' * 3,
+        lines_of(SeriesPoint),
+    ),
+    "config": Reader(
+        b'[app]\ntheme = "nord"\ncharts = ["loss"]\n[keys]\nsave = "s"\n',
+        lambda p: read_config({"save": "s"}, p),
+    ),
+    "guard": Reader(
+        b"spike loss deviations=8: go_back, skip_batches 10; at most 3",
+        lambda p: Guard.parse(p.read_text("utf-8", "replace")),
+    ),
+    "event-file": Reader(
+        event_files.event(5, event_files.float_value("loss", 0.5)) * 3,
+        lambda p: EventFileTail(p, "", 1 << 20).read_new(),
+    ),
+    "event": Reader(
+        event_files.event(5, event_files.float_value("loss", 0.5))[12:-4],
+        lambda p: EventFileTail(p, "", 1 << 20).read_new(),
+        wrap=event_files.record,
+    ),
+    "csv-log": Reader(b"epoch,loss\n0,1.5\n1,1.25\n", lambda p: CsvLogTail(p, "").read_new()),
+    "squeue": Reader(
+        (recorded_slurm.job_line(id=1) + recorded_slurm.job_line(id=2)).encode(),
+        lambda p: parse_jobs(p.read_text("utf-8", "replace"), "<S>"),
+    ),
+}
+
+
+class HostileInput:
+    """Damaged bytes for each reader."""
+
+    name = "input"
+
+    def __init__(self, place: Path) -> None:
+        """Checks that each reader reads what it is damaged from."""
+        for name, reader in READERS.items():
+            path = place / name
+            path.mkdir()
+            (path / reader.file).write_bytes(reader.wrap(reader.healthy))
+            if name not in {"keras", "verify"}:
+                reader.read(path / reader.file)
+
+    def cases(self, chance: Random) -> Iterator[str]:
+        """Yields a number for each reader in turn, without end."""
+        while True:
+            for name in READERS:
+                yield f"{name} {chance.randrange(10**9)}"
+
+    def run(self, case: str, place: Path) -> Outcome:
+        """Reads damaged inputs in a process with little memory."""
+        name, _ = case.split()
+        reader, chance, told = READERS[name], Random(case), place / "told"
+
+        def act() -> int:
+            limit_memory()
+            for number in range(INPUTS):
+                damaged = damage(reader.healthy, chance)
+                problem = problem_of(reader, damaged, place)
+                if problem:
+                    print(f"input {number}: {damaged[:200]!r}: {problem}")
+            return 0
+
+        code = in_child(act, told)
+        words = told.read_text() if told.exists() else ""
+        violations = [words] if words else []
+        return Outcome(INPUTS, (*violations, *([f"it ended with {code}"] if code else [])))
+
+
+def problem_of(reader: Reader, damaged: bytes, place: Path) -> str:
+    """Reads an input; returns what came of it that must not, or nothing."""
+    path = place / reader.file
+    path.write_bytes(reader.wrap(damaged))
+    try:
+        reader.read(path)
+    except (TfckptError, OSError):
+        return ""
+    except BaseException as error:
+        return "".join(traceback.format_exception(error)[-2:])
+    return ""
+
+
+def damage(healthy: bytes, chance: Random) -> bytes:
+    """Changes bytes in one to four places."""
+    data = bytearray(healthy)
+    for _ in range(chance.randint(1, 4)):
+        at, length = chance.randrange(len(data) + 1), chance.choice((1, 1, 2, 4, 9, 40))
+        part = data[at : at + length]
+        new = chance.choice(
+            [
+                b"",
+                chance.randbytes(length),
+                bytes([chance.choice((0, 1, 0x7F, 0x80, 0xFF))]) * length,
+                part * chance.choice((2, 3, 200)),
+                chance.choice(_NUMBERS),
+                bytes(b ^ (1 << chance.randrange(8)) for b in part),
+                bytes(data[chance.randrange(len(data) + 1) :][:length]),
+            ]
+        )
+        data[at : at + length] = new
+        if not data:
+            data = bytearray(b"\0")
+    return bytes(data)
+
+
+def limit_memory() -> None:
+    """Limits what this process may take beyond what it has."""
+    with open("/proc/self/status", encoding="ascii") as file:
+        (line,) = [line for line in file if line.startswith("VmData:")]
+    most = (int(line.split()[1]) << 10) + MEMORY_BYTES
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
