@@ -15,7 +15,8 @@ from rundir_factory import two_branches
 from tfckpt_tui.app.widgets.charts.braille import Mark, plot
 from tfckpt_tui.charting.axis import Window, clock_labels, pan, step_labels, zoom
 from tfckpt_tui.charting.curves import Curve
-from tfckpt_tui.charting.series import STEP, Other
+from tfckpt_tui.charting.quantities import STEP_TIME
+from tfckpt_tui.charting.series import STEP
 from tfckpt_tui.charting.value_axis import fit_axis
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.monitor.worker_history import WorkerHistory
@@ -135,7 +136,7 @@ def test_a_worker_that_started_again_has_no_point_before_its_first_step(tmp_path
         at = made.now + second
         made.worker(0, pid=pid, step=step, step_seconds=step_seconds, updated_at=at)
         history.add(reader.read(at))
-    steps = [list(one.column(STEP)) for one in history.samples(0).segments(Other.STEP_TIME)]
+    steps = [list(one.column(STEP)) for one in history.samples(0).segments(STEP_TIME)]
     assert steps == [[300, 310], [220]]
 
 

@@ -1,4 +1,4 @@
-"""The measurements that charts can draw: metrics, throughput and step time."""
+"""The measurements that charts can draw: metrics, and the other quantities."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from tfckpt_tui.charting.series import Key, Other
+from tfckpt_tui.charting import quantities
+from tfckpt_tui.charting.quantities import QUANTITIES, Quantity
+from tfckpt_tui.charting.series import Key
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.metric_names import main_of
 
@@ -32,31 +34,28 @@ def metric(name: str) -> Measurement:
     return Measurement(name, name)
 
 
-THROUGHPUT = Measurement(
-    "throughput",
-    Other.THROUGHPUT,
-    lambda value: units.rate(value, " examples"),
-    from_zero=True,
-)
-STEP_TIME = Measurement("step time", Other.STEP_TIME, units.step_time, from_zero=True)
+def _of(quantity: Quantity) -> Measurement:
+    return Measurement(quantity.name, quantity, quantity.show, quantity.from_zero)
+
+
+THROUGHPUT, STEP_TIME = _of(quantities.THROUGHPUT), _of(quantities.STEP_TIME)
 
 
 def named(name: str, metrics: Collection[str]) -> Measurement:
     """Returns the measurement with a name; the main metric for `loss`, if there is no such metric.
 
     Args:
-        name: A metric, `throughput` or `step time`.
+        name: A metric, or another quantity.
         metrics: The metrics that are reported.
     """
-    others = {other.name: other for other in (THROUGHPUT, STEP_TIME)}
-    return others.get(name) or metric(main_of(metrics) if name == "loss" else name)
+    for quantity in QUANTITIES:
+        if quantity.name == name:
+            return _of(quantity)
+    return metric(main_of(metrics) if name == "loss" else name)
 
 
 def measurements(metrics: Collection[str]) -> list[Measurement]:
-    """Returns all measurements: the main metric, others by name, throughput, step time."""
+    """Returns all measurements: the main metric, others by name, then the other quantities."""
     first = main_of(metrics)
-    return [
-        *(metric(name) for name in (first, *sorted({*metrics} - {first}))),
-        THROUGHPUT,
-        STEP_TIME,
-    ]
+    names = (first, *sorted({*metrics} - {first}))
+    return [*map(metric, names), *map(_of, QUANTITIES)]

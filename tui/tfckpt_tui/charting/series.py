@@ -12,12 +12,12 @@ import math
 from array import array
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from enum import Enum
 from functools import cache, cached_property
 from itertools import chain
 from struct import calcsize, iter_unpack, unpack_from
 
 from tfckpt_trainer.rundir.records.event import SeriesPoint
+from tfckpt_tui.charting.quantities import QUANTITIES, Quantity, values_of
 
 WEIGHTS = (0.0, 0.6, 0.9, 0.97, 0.99)
 """The weights of the moving averages that are kept with each value; 0 does not smooth."""
@@ -39,14 +39,7 @@ _LEAST_INTERVALS = 64
 _MOST_BROKEN_STEPS = 100
 
 
-class Other(Enum):
-    """What a point has beside metrics, which may have any name."""
-
-    THROUGHPUT = "throughput"
-    STEP_TIME = "step time"
-
-
-Key = str | Other
+Key = str | Quantity
 """The name of a metric, or another quantity."""
 
 INDEX, AT, STEP, EPOCHS, VALUE, AVERAGE = range(6)
@@ -301,10 +294,9 @@ class Series:
                     found = values[name] = [], []
                 found[0].append(place)
                 found[1].append(math.nan if value is None else value)
-            rate, seconds = point.examples_per_second, point.step_seconds
-            for other, value in ((Other.THROUGHPUT, rate), (Other.STEP_TIME, seconds)):
+            for quantity, value in zip(QUANTITIES, values_of(point), strict=True):
                 if value is not None:
-                    found = values.setdefault(other, ([], []))
+                    found = values.setdefault(quantity, ([], []))
                     found[0].append(place)
                     found[1].append(value)
         for key, recorded in values.items():

@@ -114,11 +114,9 @@ class ChartsScreen(ChartPage):
         return self._snapshot
 
     def measurements(self) -> Sequence[Measurement]:
-        """Returns the metrics, throughput and step time; of event files, what these have."""
+        """Returns what was recorded; before that, what can be."""
         samples = self._snapshot.samples
         possible = measurements(samples.metrics)
-        if self._snapshot.tracked:
-            return possible
         return [one for one in possible if one.key in samples.channels] or possible
 
     def action_compare(self) -> None:

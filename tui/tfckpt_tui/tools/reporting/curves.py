@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
 from tfckpt_tui.charting.curves import Place, thin
 from tfckpt_tui.charting.measurements import Measurement, measurements
-from tfckpt_tui.charting.series import STEP, VALUE, Channel, Other, Segment, Series
+from tfckpt_tui.charting.quantities import Quantity
+from tfckpt_tui.charting.series import STEP, VALUE, Channel, Segment, Series
 from tfckpt_tui.charting.statistics import statistics_of
 from tfckpt_tui.tools.reporting.json_report import BranchCurve, CurveFacts, CurvesFacts, MarkFacts
 
@@ -68,7 +69,7 @@ class CurveReader:
         shown = [
             one
             for place, one in enumerate(recorded)
-            if place < MOST_METRICS or isinstance(one.key, Other)
+            if place < MOST_METRICS or isinstance(one.key, Quantity)
         ]
         drawn = min(MOST_CURVES, sum(len(by_branch[one.key]) for one in shown))
         columns = max(1, min(COLUMNS, MOST_CELLS // max(1, drawn)))
@@ -109,7 +110,7 @@ def _facts(shown: Measurement, channel: Channel, branches: tuple[BranchCurve, ..
     lowest_step, highest_step, last_step = found.steps
     return CurveFacts(
         name=shown.name,
-        quantity=shown.key.value if isinstance(shown.key, Other) else "metric",
+        quantity=shown.key.name if isinstance(shown.key, Quantity) else "metric",
         points=channel.recorded,
         lowest=lowest,
         lowest_step=lowest_step,

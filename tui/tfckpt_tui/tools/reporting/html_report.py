@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_tui.charting.quantities import quantity_words
 from tfckpt_tui.charting.value_axis import apart, value_range
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.markup import Markup, element, safe
@@ -24,7 +25,6 @@ from tfckpt_tui.tools.reporting.sections import (
     Figures,
     Log,
     Table,
-    quantity_words,
     sections_of,
 )
 
@@ -372,5 +372,5 @@ def _figure(curve: CurveFacts, marks: Sequence[MarkFacts], steps: tuple[int, int
     drawn = figure(curve, marks, steps)
     if drawn is None:
         return None
-    last = f" {quantity_words(curve)(curve.last)}"
+    last = f" {quantity_words(curve.quantity)(curve.last)}"
     return element("figure", element("figcaption", curve.name, element("span", last)), drawn)

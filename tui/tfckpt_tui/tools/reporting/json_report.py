@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
 from tfckpt_trainer.rundir.records.event import EventKind
@@ -49,7 +47,7 @@ class CurveFacts(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    quantity: Literal["metric", "throughput", "step time"]
+    quantity: str
     points: int
     lowest: float | None
     lowest_step: int | None

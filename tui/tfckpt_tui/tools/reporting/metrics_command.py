@@ -17,6 +17,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_trainer.rundir.storage.files import open_plain
 from tfckpt_trainer.words.counts import few_of
+from tfckpt_tui.charting.quantities import QUANTITIES
 from tfckpt_tui.cli.main import LogdirOption, RunArgument, ToolCommand, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_message
 from tfckpt_tui.formats.text import clean
@@ -31,7 +32,7 @@ _WHOLE = 1 << 62
 _NAMED = 10
 """Metrics that are named where none was meant."""
 
-_FIELDS = ("examples_per_second", "step_seconds")
+_FIELDS = tuple(quantity.field for quantity in QUANTITIES)
 """What a point has beside the metrics of the script."""
 
 

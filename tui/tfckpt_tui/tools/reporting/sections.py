@@ -13,6 +13,7 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.hyperparameter import number
 from tfckpt_trainer.rundir.records.run import CodeVersion
 from tfckpt_trainer.words.counts import few_of
+from tfckpt_tui.charting.quantities import quantity_words
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.code_version import changes_in_words
 from tfckpt_tui.formats.text import strategy_words
@@ -96,13 +97,6 @@ def sections_of(report: RunReport) -> Iterator[Section]:
     yield Section("Event log", tuple(_event_log(report)))
 
 
-def quantity_words(curve: CurveFacts) -> Callable[[float | None], str]:
-    """Returns a function that shows a value of a curve."""
-    if curve.quantity == "throughput":
-        return lambda value: units.rate(value, " examples")
-    return units.step_time if curve.quantity == "step time" else units.metric
-
-
 def _summary(report: RunReport) -> Iterator[Block]:
     run = report.run
     total = f" of {run.total_steps:,}" if run.total_steps else ""
@@ -150,7 +144,7 @@ def _metrics(report: RunReport) -> Iterator[Block]:
         return
     rows = []
     for curve in facts.curves:
-        show = quantity_words(curve)
+        show = quantity_words(curve.quantity)
         rows.append(
             (
                 curve.name,
