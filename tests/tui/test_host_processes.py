@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from tfckpt_tui.formats.process_columns import HostProcess
 from tfckpt_tui.reports.run_facts import StatusReport
 from tfckpt_tui.reports.stacks import StacksReport
 from tfckpt_tui.services.control.stop_process import stop_process
+from tfckpt_tui.services.runs.job_list import LONG_ENDED_SECONDS, JobList
 from tfckpt_tui.services.runs.process_watch import ProcessWatch, attached_processes
 from tfckpt_tui.services.runs.training_directory import TrainingDirectory, find_training_directory
 from waiting import wait_until
@@ -86,6 +88,33 @@ def found(pid: int) -> TrainingDirectory:
 
 
 EVENTS = "events.out.tfevents.1.host"
+
+
+def test_a_list_of_runs_names_who_trains_there_without_the_library(
+    start: Start, root: Path, tool: Tool
+) -> None:
+    for name in ("idle", "my runs-2"):
+        shutil.copytree(root, root.parent / name)
+    clock = [0.0]
+    listed = JobList(clock=lambda: clock[0])
+    roots = [root, root.parent / "idle", root.parent / "my runs-2"]
+    accounts = listed.read(roots, with_others=False)
+    assert {account.words for account in accounts} == {"unattended"}
+    (root / "eval").mkdir()
+    pid = start(held=(f"{root}/eval/{EVENTS}",))
+    words = f"process {pid} (untracked_trainer.py) runs here without tfckpt_trainer"
+    told = {
+        one["directory"]: one["words"] for one in tool("runs", root.parent, "--json").json["runs"]
+    }
+    assert told == {str(place): words if place == root else "unattended" for place in roots}
+    assert words in tool("runs", root.parent).data
+    # It is live: it comes first, and is read again each time.
+    clock[0] += LONG_ENDED_SECONDS
+    assert listed.read(roots, with_others=False)[0].words == words
+    os.kill(pid, signal.SIGKILL)
+    wait_until(
+        lambda: listed.read(roots, with_others=False)[0].words == "unattended", 60, "its end there"
+    )
 
 
 @pytest.mark.parametrize(

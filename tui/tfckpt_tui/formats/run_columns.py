@@ -73,6 +73,11 @@ def _state_and_cause(run: Any) -> str:
     return f"{state}: job {run.job_in_short}" if run.job_in_short else state
 
 
+def _state(run: Any) -> str:
+    """Returns the state in a word or two; `runs` and the header name the process."""
+    return "untracked" if run.has_other_trainer else str(run.words)
+
+
 def _step(run: Any) -> int | None:
     """Returns the step of event files: names of checkpoints of other programs may count saves."""
     step: int | None = run.measured.step if run.measured is not None else run.step
@@ -126,6 +131,7 @@ COLUMNS: tuple[RunColumn, ...] = (
     RunColumn(
         key="state",
         value=lambda run: run.words,
+        text=lambda run, _: _state(run),
         cell=ListCell("state", 10, align="<"),
         descending=False,
         is_searched=True,

@@ -28,6 +28,7 @@ from tfckpt_tui.services.runs.account import RunAccount, RunReading, give_accoun
 from tfckpt_tui.services.runs.brief_reading import BriefReader
 from tfckpt_tui.services.runs.failure import unreadable_alert
 from tfckpt_tui.services.runs.open_run import require_readable
+from tfckpt_tui.services.runs.process_watch import ProcessWatch, UsedDirectories
 from tfckpt_tui.services.runs.timed_reads import ReadResult, TimedReads
 
 ENDED_SECONDS = 10.0
@@ -69,6 +70,8 @@ class ListReads:
         self._readers: dict[Path, BriefReader] = {}
         self._answers: dict[Path, _Read] = {}
         self._due_at: dict[Path, float] = {}
+        self._used = UsedDirectories(clock)
+        self._watches: dict[Path, ProcessWatch] = {}
 
     def collect(self, roots: Iterable[Path], seconds: float) -> dict[Path, _Read]:
         """Returns what was read of each run; None of a directory that does not exist.
@@ -96,12 +99,31 @@ class ListReads:
             reader = self._readers[root] = BriefReader(run, with_glance=True)
         try:
             require_readable(run)
-            return reader.read(time.time())
+            reading = reader.read(time.time())
+            return self._with_processes(root, reading)
         except OSError as error:
             return UnreadRun(error)
 
+    def _with_processes(self, root: Path, reading: RunReading) -> RunReading:
+        """Adds the processes that train there without this library."""
+        run = reading.run
+        if reading.heartbeats.state not in HAS_ENDED or run.was_trained_here:
+            return reading
+        watch = self._watches.get(root)
+        if watch is None:
+            if not self._used.holds(root):
+                return reading
+            watch = ProcessWatch(run)
+        processes = watch.look(time.time())
+        if not processes:
+            self._watches.pop(root, None)
+            return reading
+        # Between two saves, the process may have no file open.
+        self._watches[root] = watch
+        return replace(reading, processes=processes)
+
     def _forget(self, root: Path) -> None:
-        for known in (self._answers, self._due_at, self._readers):
+        for known in (self._answers, self._due_at, self._readers, self._watches):
             known.pop(root, None)
 
 
@@ -112,7 +134,7 @@ def _reading_pause(answer: _Read) -> float:
         return ENDED_SECONDS
     if reading is None or answer.silent_seconds or reading.record is not None:
         return 0.0
-    if reading.heartbeats.state not in HAS_ENDED:
+    if reading.heartbeats.state not in HAS_ENDED or reading.processes:
         return 0.0
     return LONG_ENDED_SECONDS if time.time() - reading.active_at > _DAY else ENDED_SECONDS
 
@@ -243,7 +265,7 @@ class JobList:
 
 def _place(account: RunAccount) -> tuple[bool, float, Path]:
     """Returns the place of a run in a list. All that are live are active now."""
-    has_ended = account.state in HAS_ENDED
+    has_ended = account.state in HAS_ENDED and not account.has_other_trainer
     return has_ended, -account.active_at if has_ended else 0.0, account.root
 
 

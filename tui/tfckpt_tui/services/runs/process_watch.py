@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from tfckpt_trainer.catalog.scan.foreign_writers import own_pids, writing_processes
 from tfckpt_trainer.errors import RefusedError, UsageError
+from tfckpt_trainer.machine.open_files import open_files
 from tfckpt_trainer.machine.permissions import name_of
 from tfckpt_trainer.rundir.heartbeats.health import process_lives
 from tfckpt_trainer.rundir.heartbeats.process_table import find_process, process_user
@@ -94,6 +97,53 @@ class ProcessWatch:
     def _attached_lives(self) -> bool:
         pid, began = self._run.process, self._attached_at
         return pid is not None and began is not None and process_lives(pid, began)
+
+
+class UsedDirectories:
+    """The directories that processes of this user use: one look at them for all runs of a list.
+
+    Several threads may ask it.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Makes it.
+
+        Args:
+            clock: Returns seconds; never goes back.
+        """
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._looked_at = -math.inf
+        self._found: frozenset[str] = frozenset()
+
+    def holds(self, directory: Path) -> bool:
+        """Whether a process had a file open in a directory, or below it, a moment ago.
+
+        Args:
+            directory: A directory; resolving its links may hang where its disk does.
+        """
+        with self._lock:
+            if self._clock() - self._looked_at >= LOOK_SECONDS:
+                self._found = frozenset(_used_directories())
+                self._looked_at = self._clock()
+            found = self._found
+        return os.path.realpath(directory) in found
+
+
+def _used_directories() -> set[str]:
+    """Returns the directories of open files and those above, from the process table alone."""
+    import psutil
+
+    found: set[str] = set()
+    for pid in psutil.pids():
+        # It has ended, or belongs to another user.
+        with suppress(OSError, psutil.Error):
+            if pid != os.getpid() and is_own_process(pid):
+                for place in {os.path.dirname(opened.path) for opened in open_files(pid)}:
+                    while place not in found:
+                        found.add(place)
+                        place = os.path.dirname(place)
+    return found
 
 
 def _closed(pid: int) -> RefusedError:
