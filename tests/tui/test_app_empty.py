@@ -137,6 +137,15 @@ async def test_without_metrics_no_guard_is_proposed_for_one(tmp_path: Path) -> N
         assert "spike" not in top(pilot.app)
 
 
+async def test_logs_of_a_script_that_was_not_launched_need_a_launch(live: RunFactory) -> None:
+    live.run.worker_log(0).unlink(missing_ok=True)
+    live.create(launched=False)
+    async with opened(live.run) as pilot:
+        await pilot.press("l", "y")
+        await until(pilot, lambda: pilot.app.clipboard, "the command")
+        assert pilot.app.clipboard == f"tfckpt-tui launch {live.run.root} -- python train.py"
+
+
 async def test_a_page_fills_while_it_is_open(tmp_path: Path) -> None:
     made = RunFactory(tmp_path / "run")
     made.run.root.mkdir()

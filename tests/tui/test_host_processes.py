@@ -375,6 +375,20 @@ async def test_the_app_shows_the_process_and_ends_it(start: Start, root: Path) -
         await until(pilot, lambda: "no process of this user writes here now" in top(app), "its end")
 
 
+async def test_where_its_output_is_not_kept_the_page_of_logs_has_the_command_that_keeps_it(
+    start: Start, root: Path
+) -> None:
+    line = shlex.join([sys.executable, str(SCRIPT), "--lr", "0.1"])
+    start(held=(f"{root}/{EVENTS}",), command=("/bin/sh", "-c", f"{line} | cat"))
+    async with opened(RunDirectory(root)) as pilot:
+        await until(pilot, lambda: "runs here without" in top(pilot.app), "the process")
+        await pilot.press("l", "y")
+        await until(pilot, lambda: pilot.app.clipboard, "the command")
+        words = shlex.split(pilot.app.clipboard)
+        assert words == ["tfckpt-tui", "launch", str(root), "--", *shlex.split(line)]
+        await until(pilot, lambda: "> train.log" in top(pilot.app), "the other way")
+
+
 async def test_an_app_that_only_reads_ends_no_process(start: Start, root: Path) -> None:
     pid = start(held=(f"{root}/{EVENTS}",))
     async with opened(RunDirectory(root), read_only=True) as pilot:

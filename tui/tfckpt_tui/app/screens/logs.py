@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from functools import partial
 from typing import ClassVar
@@ -10,15 +11,17 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.protocols import copy_text
 from tfckpt_tui.app.screens.page import Page
-from tfckpt_tui.app.widgets.base.empty_page import EmptyPage
+from tfckpt_tui.app.widgets.base.empty_page import EmptyPage, Offer, to_paste
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.pane import is_open
 from tfckpt_tui.app.widgets.base.search_input import SearchInput, search_binding
 from tfckpt_tui.app.widgets.run.log_view import LogTabs, LogView, NewLines, Wanted
 from tfckpt_tui.formats import units
+from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.log_pages import LogPage, LogSearches, read_around
 from tfckpt_tui.monitor.logs import ALL, SUPERVISOR, Level, LogTail, log_path
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -27,6 +30,8 @@ from tfckpt_tui.services.runs.account import RunAccount
 
 _POLL_SECONDS = 0.5
 _PURPOSE = "This page follows what each worker and the supervisor print, and searches it."
+_NEXT_START = "This starts the script the next time, and keeps what it prints."
+_REDIRECTED = "Or redirect it, as `> train.log 2>&1`: this page follows that file too."
 _NOTHING: tuple[tuple[str, ...], str, Level] = (), "", Level.ANY
 """What is searched in which logs if no text is typed."""
 
@@ -91,6 +96,7 @@ class LogsScreen(Page):
         self._tails: dict[str, LogTail] = {}
         self._is_reading = False
         self._is_first = True
+        self._account = snapshot
         self._names = _log_names(snapshot)
         first = f"worker {worker}"
         self._shown = first if first in self._names else self._names[0]
@@ -122,11 +128,28 @@ class LogsScreen(Page):
         if not why_none:
             return None
         return EmptyPage(
-            purpose=_PURPOSE, advice=(f"There are no logs: {why_none}", *self.launch_advice())
+            purpose=_PURPOSE,
+            advice=(f"There are no logs: {why_none}", *self.launch_advice()),
+            offers=self._for_next_start(),
         )
+
+    def _for_next_start(self) -> tuple[Offer, ...]:
+        """Returns the command that keeps logs, if a script that was not launched runs now."""
+        account = self._account
+        if account is None:
+            return ()
+        others = account.processes[:1] if account.has_other_trainer else ()
+        is_launched = account.info is None or account.info.launched
+        if not others and (is_launched or account.state in HAS_ENDED):
+            return ()
+        command = others[0].command if others else ("python", "train.py")
+        words = "tfckpt-tui", "launch", str(self._run.root), "--", *command
+        told = f"{_NEXT_START} {_REDIRECTED}" if others else _NEXT_START
+        return (to_paste(self, clean(shlex.join(words)), told),)
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Shows the logs of new workers."""
+        self._account = snapshot
         names = _log_names(snapshot)
         if names != self._names and is_open(self):
             self._names = names
