@@ -12,6 +12,7 @@ from app_driving import (
     until_jobs_are_shown,
     until_screen,
     until_shown,
+    until_told,
 )
 from rundir_factory import RunFactory
 from screen_flaws import key_problems, layout_problems
@@ -34,7 +35,7 @@ PAGES = {
     "A": ("An action is a command", {COPY}),
     "G": ("A guard is a rule", {ADD}),
     "P": ("A trace tells", {LAUNCH}),
-    "T": ("Pruned checkpoints", set()),
+    "T": ("Pruned checkpoints", {LAUNCH, COPY}),
     "c": ("Charts show each metric", {LAUNCH, COPY}),
     "J": ("The log tells", {LAUNCH}),
     "l": ("what each worker and the supervisor print", {LAUNCH}),
@@ -96,6 +97,13 @@ async def test_a_key_of_the_dashboard_that_an_empty_page_names_works(ended: RunF
         assert isinstance(pilot.app.screen, TrashScreen)
         await pilot.press("u")
         await until_shown(pilot, "undo a prune")
+
+
+async def test_without_workers_the_key_of_them_says_how_to_have_some(tmp_path: Path) -> None:
+    async with opened(RunDirectory(tmp_path)) as pilot:
+        await until_shown(pilot, "There is no checkpoint yet")
+        await pilot.press("w")
+        await until_told(pilot, "Press L to launch training.")
 
 
 async def test_a_lone_checkpoint_is_proposed_no_prune(tmp_path: Path) -> None:

@@ -389,6 +389,22 @@ async def test_where_its_output_is_not_kept_the_page_of_logs_has_the_command_tha
         await until(pilot, lambda: "> train.log" in top(pilot.app), "the other way")
 
 
+async def test_pages_without_content_lead_to_the_lines_that_its_script_needs(
+    start: Start, root: Path
+) -> None:
+    start(held=(f"{root}/{EVENTS}",))
+    async with opened(RunDirectory(root)) as pilot:
+        await until(pilot, lambda: "runs here without" in top(pilot.app), "the process")
+        for key in ("J", "c"):
+            await pilot.press(key)
+            await until(pilot, lambda: "Press w to see the lines" in top(pilot.app), "the advice")
+            await pilot.press("w")
+            await until(
+                pilot, lambda: "need two lines in the script" in top(pilot.app), "the lines"
+            )
+            await pilot.press("escape", "escape")
+
+
 async def test_an_app_that_only_reads_ends_no_process(start: Start, root: Path) -> None:
     pid = start(held=(f"{root}/{EVENTS}",))
     async with opened(RunDirectory(root), read_only=True) as pilot:

@@ -80,6 +80,15 @@ def _can_stop(run: RunSnapshot, selection: Selection) -> Reason:
     return "" if supervised else _STOPPABLE(run, selection)
 
 
+def _has_processes(run: RunSnapshot, selection: Selection) -> Reason:
+    if run.workers or run.has_other_trainer:
+        return ""
+    found = "No worker has written a heartbeat."
+    if not can_launch_again(run, selection):
+        return found
+    return Advice.of("Press {launch} to launch training.", launch=press("launch")).after(found)
+
+
 def _has_lost_worker(run: RunSnapshot) -> bool:
     """Whether the supervisor noted the loss of a worker."""
     # `tfckpt-tui config` reads the keys, and starts quickly without this.
@@ -517,12 +526,7 @@ ACTIONS = (
         "to other workers. Without workers, shows the processes that do not use tfckpt_trainer.",
         perform=views.open_worker,
         command="status",
-        requires=(
-            require(
-                lambda run, selection: bool(run.workers) or run.has_other_trainer,
-                "No worker has written a heartbeat.",
-            ),
-        ),
+        requires=(_has_processes,),
         needed_when=lambda run, selection: run.has_other_trainer,
         other_label=("process", lambda run, selection: run.has_other_trainer),
     ),

@@ -99,7 +99,7 @@ class ChartsScreen(ChartPage):
         callback = f"keras.callbacks.TensorBoard({clean(snapshot.path)!r}, update_freq=10)"
         return EmptyPage(
             purpose=_NONE,
-            advice=self.launch_advice(),
+            advice=self.first_advice(),
             offers=() if snapshot.tracked else (to_paste(self, callback, _OF_OTHERS),),
         )
 

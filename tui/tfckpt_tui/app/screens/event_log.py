@@ -85,7 +85,7 @@ class EventLogScreen(Page):
         """Returns what the page says of a run without events."""
         if self._snapshot.event_log:
             return None
-        return EmptyPage(purpose=_NONE, advice=self.launch_advice())
+        return EmptyPage(purpose=_NONE, advice=self.first_advice())
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Shows a newer snapshot."""

@@ -16,7 +16,7 @@ from textual.widgets import Input
 from tfckpt_trainer.words.advice import Advice
 from tfckpt_tui.app import screens
 from tfckpt_tui.app.protocols import PerformsActions, RunApp, run_app_of
-from tfckpt_tui.app.widgets.base.empty_page import LAUNCH, EmptyPage, EmptyPane
+from tfckpt_tui.app.widgets.base.empty_page import LAUNCH, LINES, EmptyPage, EmptyPane
 from tfckpt_tui.app.widgets.base.keybar import LAST_KEYS, KeyBar, KeyHint, key_name
 from tfckpt_tui.app.widgets.base.search_input import SearchInput
 from tfckpt_tui.app.widgets.run.progress import ProgressBar
@@ -148,6 +148,12 @@ class Page(Screen[None]):
     def launch_advice(self) -> tuple[Advice, ...]:
         """Returns how to launch training, if that is possible now."""
         return () if self.why_impossible("launch") else (LAUNCH,)
+
+    def first_advice(self) -> tuple[Advice, ...]:
+        """Returns how to launch training, or what a script without this library needs."""
+        snapshot = self._dashboard.snapshot if self._dashboard is not None else None
+        others = snapshot is not None and snapshot.has_other_trainer
+        return (LINES,) if others else self.launch_advice()
 
     def why_impossible(self, action: str) -> str:
         """Returns why an action of the dashboard is unavailable now; empty if it is available."""

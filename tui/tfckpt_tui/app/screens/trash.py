@@ -16,7 +16,7 @@ from tfckpt_trainer.words.advice import Advice, CommandOrKey
 from tfckpt_tui.app.dialogs.dialog import Choice, Dialog
 from tfckpt_tui.app.dialogs.undo import UndoDialog
 from tfckpt_tui.app.screens.page import Page
-from tfckpt_tui.app.widgets.base.empty_page import EmptyPage
+from tfckpt_tui.app.widgets.base.empty_page import MANAGER, EmptyPage, manager_line, to_paste
 from tfckpt_tui.app.widgets.base.keybar import KeyBar
 from tfckpt_tui.app.widgets.base.list_pane import ListPane, TextPane
 from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line
@@ -109,9 +109,14 @@ class TrashScreen(Page):
             return None
         if snapshot.damaged_prune is not None:
             return EmptyPage(purpose=_PURPOSE, advice=(_DAMAGED,))
+        purpose = f"The trash is empty. {_PURPOSE}"
+        if not snapshot.checkpoints:
+            manager = to_paste(self, manager_line(snapshot.path), MANAGER)
+            offers = () if snapshot.tracked else (manager,)
+            return EmptyPage(purpose=purpose, advice=self.launch_advice(), offers=offers)
         why_not = self.why_impossible("prune")
         return EmptyPage(
-            purpose=f"The trash is empty. {_PURPOSE}",
+            purpose=purpose,
             advice=(why_not,) if why_not else (_PRUNE, *self._told_of_prune()),
         )
 

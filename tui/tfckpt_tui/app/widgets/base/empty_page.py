@@ -21,6 +21,10 @@ _MARGIN = 3
 
 LAUNCH = Advice.of("Press {launch} to launch training here.", launch=CommandOrKey("launch"))
 
+LINES = Advice.of(
+    "Press {worker} to see the lines that the script needs.", worker=CommandOrKey("worker")
+)
+
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """An example for this run.
@@ -63,6 +67,15 @@ def to_paste(node: MessagePump, text: str, told: str = "") -> Offer:
     return Offer(
         text=text, told=told, key="y", label="copy", take=partial(copy_text, node, text, what)
     )
+
+
+def manager_line(path: str) -> str:
+    """Returns the line of a script without this library that saves checkpoints in a directory."""
+    return f"tf.train.CheckpointManager(checkpoint, {clean(path)!r}, max_to_keep=5)"
+
+
+MANAGER = "In a script without tfckpt_trainer: its checkpoints appear here too."
+"""Where that line belongs."""
 
 
 class EmptyPage(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
 from tfckpt_trainer.words.advice import Advice, CommandOrKey
 from tfckpt_tui.app.protocols import run_app_of
 from tfckpt_tui.app.widgets.base.columns import Column, Layout, choose
-from tfckpt_tui.app.widgets.base.empty_page import LAUNCH, EmptyPage, Offer
+from tfckpt_tui.app.widgets.base.empty_page import LAUNCH, MANAGER, EmptyPage, Offer, manager_line
 from tfckpt_tui.app.widgets.base.icons import CHECKPOINT, MARK, PIN
 from tfckpt_tui.app.widgets.base.styled_text import Span, StyledLine, line, padded, shorten
 from tfckpt_tui.app.widgets.base.table_pane import TablePane
@@ -277,10 +277,7 @@ class History(TablePane[Checkpoint | VersionOne | OtherFile, Checkpoint]):
         else:
             can_launch = snapshot.state in HAS_ENDED and not snapshot.has_other_trainer
             advice = (LAUNCH,) if can_launch else ()
-        manager = Offer(
-            text=f"tf.train.CheckpointManager(checkpoint, {clean(snapshot.path)!r}, max_to_keep=5)",
-            told="In a script without tfckpt_trainer: its checkpoints appear here too.",
-        )
+        manager = Offer(text=manager_line(snapshot.path), told=MANAGER)
         offers = () if snapshot.tracked or snapshot.trainer_answers else (manager,)
         return EmptyPage(purpose=_NONE, advice=advice, offers=offers).lines(width, self)
 
