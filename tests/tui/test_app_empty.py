@@ -116,13 +116,19 @@ async def test_a_lone_checkpoint_is_proposed_no_prune(tmp_path: Path) -> None:
         assert "keep last" not in top(pilot.app)
 
 
-async def test_the_action_to_paste_is_one(tmp_path: Path) -> None:
-    async with opened(RunDirectory(tmp_path)) as pilot:
+@pytest.mark.parametrize(("step", "name"), [(None, "disk"), (10, "stats")])
+async def test_the_action_to_paste_is_one_that_can_be_run(
+    step: int | None, name: str, tmp_path: Path
+) -> None:
+    made = RunFactory(tmp_path / "run").create()
+    if step is not None:
+        made.checkpoint(step)
+    async with opened(made.run) as pilot:
         await pilot.press("A", "y")
         await until(pilot, lambda: pilot.app.clipboard, "the lines")
         config_path().parent.mkdir(parents=True)
         config_path().write_text(pilot.app.clipboard)
-    assert read_config(DEFAULT_KEYS).actions["stats"].key == "a"
+    assert read_config(DEFAULT_KEYS).actions[name].key == "a"
 
 
 async def test_the_alerts_to_paste_are_sent(live: RunFactory) -> None:

@@ -47,6 +47,12 @@ _EXAMPLE = """\
 command = "tfckpt-tui inspect {run} {name} --stats"
 key = "a"
 """
+_EXAMPLE_OF_RUN = """\
+[actions.disk]
+command = "du -sh {run}"
+on = "run"
+key = "a"
+"""
 
 _COLUMNS = (
     Column("action", "action", 12, align="<", stretch=1),
@@ -158,11 +164,13 @@ class ActionRunsScreen(Page):
         """Returns what the page says until an action was run: how to run or configure one."""
         if self._queue.runs:
             return None
+        # Without a checkpoint, one for the run alone can be tried.
+        example = _EXAMPLE_OF_RUN if self.why_impossible("inspect") else _EXAMPLE
         place = clean(str(config_path() or "the configuration file"))
         return EmptyPage(
             purpose=_PURPOSE,
             offers=tuple(self._configured())
-            or (to_paste(self, _EXAMPLE, f"Write it into {place}, and open the run again."),),
+            or (to_paste(self, example, f"Write it into {place}, and open the run again."),),
             keeps=("switch_each_new",),
         )
 
