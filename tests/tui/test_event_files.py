@@ -6,6 +6,7 @@ import json
 import math
 import os
 import random
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,7 +31,7 @@ from tfckpt_tui.app.widgets.run.run_list import BARS
 from tfckpt_tui.charting.view import saves_along
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.reports.run_facts import EventFileFacts, StatusReport
-from tfckpt_tui.services.metrics.event_files import BLOCK_BYTES
+from tfckpt_tui.services.metrics.event_files import BLOCK_BYTES, EventFileTail
 from tfckpt_tui.services.metrics.metric_tail import (
     LOOK_SECONDS,
     MOST_FILES,
@@ -97,6 +98,50 @@ def names(directory: Path) -> set[str]:
 def test_each_kind_of_scalar_is_read(tmp_path: Path, value, expected) -> None:
     write(tmp_path, event(7, value))
     assert read(tmp_path) == [(7, expected)]
+
+
+FLOATS = st.floats(width=32) | st.sampled_from([0.0, 1.0, 2.0**-100])
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["loss", 'lo"\4\0\0', "\x15\0\0\0\0"]),
+            st.sampled_from([0, 1, 127, 128, 16_383, 16_384, 1 << 40, (1 << 63) - 1, -1]),
+            FLOATS,
+            st.sampled_from(["tensor", "simple", "two", "graph", "twice"]),
+        ),
+        max_size=30,
+    )
+)
+def test_an_event_is_read_as_it_is_decoded_whatever_came_before_it(
+    tmp_path_factory: pytest.TempPathFactory, written: list[tuple[str, int, float, str]]
+) -> None:
+    contents = []
+    for name, step, number, kind in written:
+        packed = struct.pack("<f", number)
+        tensor = tensor_value(name, tensor_pb2.TensorProto(dtype=1, tensor_content=packed))
+        value = simple_value(name, number) if kind == "simple" else tensor
+        one = event_pb2.Event(wall_time=abs(step) / 2, step=step)
+        one.summary.value.extend([value, value] if kind == "two" else [value])
+        content = one.SerializeToString()
+        if kind == "graph":
+            content += event_pb2.Event(graph_def=b"no summary").SerializeToString()
+        elif kind == "twice":
+            # The last of a field counts.
+            content += event_pb2.Event(step=7).SerializeToString()
+        contents.append(content)
+    path = write(tmp_path_factory.mktemp("alike"), *map(record, contents))
+    alone = []
+    for content in contents:
+        one = EventFileTail(write(path.parent / "alone", record(content)), "", 1 << 20)
+        alone += one.read_new()
+    whole = EventFileTail(path, "", 1 << 20).read_new()
+    assert _each(whole) == _each(alone)
+
+
+def _each(points: Sequence[SeriesPoint]) -> list[tuple[int, str, float | None]]:
+    return [(point.step, *found) for point in points for found in point.metrics.items()]
 
 
 def test_what_is_no_scalar_is_left_out(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import struct
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tfckpt_trainer.bundle.checksum import crc32c, mask
 from tfckpt_trainer.rundir.event_log import Tail
 from tfckpt_trainer.rundir.records.event import SeriesPoint
+from tfckpt_tui.services.metrics.alike_events import AlikeEvents
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.event_pb2 import Event
@@ -80,6 +80,7 @@ class EventFileTail(Tail[SeriesPoint]):
         super().__init__(path, SeriesPoint, first=first, most=BLOCK_BYTES)
         self._prefix = prefix
         self._names: dict[str, str] = {}
+        self._alike = AlikeEvents()
         self._began = 0
         self._next = 0
 
@@ -107,11 +108,17 @@ class EventFileTail(Tail[SeriesPoint]):
             (checksum,) = _CHECKSUM.unpack_from(data, end - _CHECKSUM.size)
             at = end
             if mask(crc32c(content)) == checksum:
-                with suppress(DecodeError):
-                    self._take(Event.FromString(content), points)
+                alike = self._alike.read(content)
+                if alike is not None:
+                    _add(points, *alike)
+                    continue
+                try:
+                    self._take(Event.FromString(content), content, points)
+                except DecodeError:
+                    continue
         return points, at
 
-    def _take(self, event: Event, points: list[SeriesPoint]) -> None:
+    def _take(self, event: Event, content: bytes, points: list[SeriesPoint]) -> None:
         """Adds the scalars of an event to the points of its block."""
         # This runs for millions of values: each look at a field of a message takes time.
         step = event.step
@@ -127,9 +134,9 @@ class EventFileTail(Tail[SeriesPoint]):
                 number = value.simple_value if kind == "simple_value" else None
             if number is None:
                 continue
-            if not points or points[-1].step != step or name in points[-1].metrics:
-                points.append(SeriesPoint(at=event.wall_time, step=step, branch=0, metrics={}))
-            points[-1].metrics[name] = None if math.isnan(number) else number
+            _add(points, name, event.wall_time, step, number)
+            if len(event.summary.value) == 1:
+                self._alike.remember(content, event, name)
 
     def _learn(self, value: Summary.Value) -> str:
         """Returns the name of a metric by the first value with its tag; empty if it is none."""
@@ -140,6 +147,15 @@ class EventFileTail(Tail[SeriesPoint]):
         is_scalar = value.metadata.plugin_data.plugin_name in ("", _SCALARS)
         name = self._names[tag] = f"{self._prefix}{tag}" if is_scalar else ""
         return name
+
+
+def _add(points: list[SeriesPoint], name: str, at: float, step: int, number: float) -> None:
+    """Adds a value to the last point, or to a new one."""
+    last = points[-1] if points else None
+    if last is None or last.step != step or name in last.metrics:
+        last = SeriesPoint(at=at, step=step, branch=0, metrics={})
+        points.append(last)
+    last.metrics[name] = None if math.isnan(number) else number
 
 
 @lru_cache(maxsize=1024)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 import click
 
@@ -20,7 +20,7 @@ from tfckpt_trainer.words.counts import few_of
 from tfckpt_tui.charting.quantities import QUANTITIES
 from tfckpt_tui.cli.main import LogdirOption, RunArgument, ToolCommand, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_message
-from tfckpt_tui.formats.text import clean
+from tfckpt_tui.formats.text import clean, csv_line
 from tfckpt_tui.reports.base import Report
 from tfckpt_tui.services.metrics.metric_tail import MOST_FILES, MetricTail
 
@@ -91,19 +91,19 @@ def metrics(
         # Otherwise, the series says that it is closed, or no file.
         pass
     tail = MetricTail(run, first=_WHOLE)
-    rows = csv.writer(sys.stdout, lineterminator="\n")
+    shown = _ShownNames(names)
     if not as_json:
-        rows.writerow(("at", "step", "branch", "name", "value"))
+        sys.stdout.write("at,step,branch,name,value\n")
     has_any, known = False, set[str]()
     while True:
         points = tail.read_new()
         known.update(clean(name) for point in points for name in point.metrics)
-        for point in _chosen(points, names, branches):
+        for point in _chosen(points, shown, branches):
             has_any = True
             if as_json:
                 print_json(point, one_line=True)
             else:
-                rows.writerows(_rows(point))
+                sys.stdout.writelines(_rows(point))
         if tail.is_behind:
             continue
         if not follow:
@@ -125,7 +125,7 @@ def metrics(
 
 
 def _chosen(
-    points: Sequence[SeriesPoint], names: Sequence[str], branches: Collection[int]
+    points: Sequence[SeriesPoint], shown: dict[str, str | None], branches: Collection[int]
 ) -> Iterator[MetricPoint]:
     for point in points:
         if branches and point.branch not in branches:
@@ -133,15 +133,33 @@ def _chosen(
         fields = {name: getattr(point, name) for name in _FIELDS}
         own = {name: value for name, value in fields.items() if value is not None}
         found = {
-            clean(name): value
+            text: value
             for name, value in {**point.metrics, **own}.items()
-            if not names or any(fnmatchcase(name, pattern) for pattern in names)
+            if (text := shown[name]) is not None
         }
         if found:
             yield MetricPoint(at=point.at, step=point.step, branch=point.branch, metrics=found)
 
 
-def _rows(point: MetricPoint) -> Iterator[tuple[str | int | float, ...]]:
+class _ShownNames(dict[str, str | None]):
+    """The names of metrics, each cleaned once; None if the user does not mean it."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        super().__init__()
+        self._patterns = patterns
+
+    def __missing__(self, name: str) -> str | None:
+        is_meant = not self._patterns or any(fnmatchcase(name, one) for one in self._patterns)
+        self[name] = clean(name) if is_meant else None
+        return self[name]
+
+
+@lru_cache(maxsize=1024)
+def _quoted(name: str) -> str:
+    return csv_line((name,))
+
+
+def _rows(point: MetricPoint) -> Iterator[str]:
+    begin = f"{point.at:.3f},{point.step},{point.branch}"
     for name, value in point.metrics.items():
-        number = math.nan if value is None else value
-        yield f"{point.at:.3f}", point.step, point.branch, name, number
+        yield f"{begin},{_quoted(name)},{math.nan if value is None else value!r}\n"
