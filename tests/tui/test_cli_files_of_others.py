@@ -111,6 +111,14 @@ def test_a_run_begins_where_files_of_keras_are(tool: Tool, tmp_path: Path, file:
     assert tool("launch", "--detach", tmp_path, "--", "true").code == 0
 
 
+def test_a_run_begins_where_a_backup_of_keras_2_is(tool: Tool, tmp_path: Path):
+    chief = tmp_path / "backup" / "chief"
+    chief.mkdir(parents=True)
+    write_floats(chief / "ckpt-3", [1.0])
+    (chief / "checkpoint").write_text('model_checkpoint_path: "ckpt-3"\n')
+    assert tool("launch", "--detach", tmp_path, "--", "true").code == 0
+
+
 NAMES = ["a.h5", "b.weights.h5", "c.hdf5", "d.keras", "e.safetensors"]
 
 

@@ -11,7 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tfckpt_trainer.catalog.directory.history import refuse_newer_release
-from tfckpt_trainer.catalog.directory.other_formats import BACKUP, OF_KERAS, find_neighbours
+from tfckpt_trainer.catalog.directory.other_formats import (
+    BACKUP,
+    BACKUP_OF_CHIEF,
+    OF_KERAS,
+    find_neighbours,
+)
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import DamagedFileError, LaunchError, UsageError, describe_error
 from tfckpt_trainer.launch.batch.job_record import load_job_record, unknown_job
@@ -80,8 +85,13 @@ def _has_trained(run: RunDirectory) -> bool:
     if run.is_ours or run.state_file.is_file() or Catalog(run).scan(time.time(), quick=True):
         return True
     found = find_neighbours(run.root)
-    has_backup = any((run.root / name / BACKUP).is_file() for name in found.below)
+    has_backup = any(map(_is_backup, (run.root / name for name in found.below)))
     return has_backup or any(other.name.endswith(OF_KERAS) for other in found.others)
+
+
+def _is_backup(directory: Path) -> bool:
+    """Whether a directory has what `BackupAndRestore` saves, of Keras 3 or of Keras 2."""
+    return (directory / BACKUP).is_file() or directory.name == BACKUP_OF_CHIEF
 
 
 def check_directory(run: RunDirectory) -> None:

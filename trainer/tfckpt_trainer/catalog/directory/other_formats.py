@@ -72,6 +72,9 @@ _ORBAX_FILES = frozenset({"_CHECKPOINT_METADATA", "manifest.ocdbt"})
 BACKUP = "latest.weights.h5"
 """What Keras's `BackupAndRestore` saves."""
 
+BACKUP_OF_CHIEF = "chief"
+"""The directory below that of this callback of Keras 2, in which the chief saves a checkpoint."""
+
 OF_KERAS = (".weights.h5", ".keras")
 """How the names of files end with which the training of a Keras model goes on."""
 
@@ -173,6 +176,8 @@ def find_neighbours(root: Path) -> Neighbours:
             formats[name] = _ORBAX
         elif has_checkpoint(names):
             below.append(name)
+        elif BACKUP_OF_CHIEF in names and has_checkpoint(_names_in(root / name / BACKUP_OF_CHIEF)):
+            below.append(f"{name}/{BACKUP_OF_CHIEF}")
         elif inside - {_SAFETENSORS}:
             below += [] if name == EXPORTS else [name]
         elif inside:

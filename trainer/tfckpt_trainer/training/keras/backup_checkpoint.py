@@ -11,14 +11,12 @@ import tensorflow as tf
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.tensors import read_integer
 from tfckpt_trainer.catalog.directory.history import latest_of, read_state_list
+from tfckpt_trainer.catalog.directory.other_formats import BACKUP_OF_CHIEF
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.training.checkpoint.restores.restore_check import find_damage
 from tfckpt_trainer.training.keras_library import keras
 from tfckpt_trainer.training.state.adoption import Adoption, plan_adoption
-
-_OF_CHIEF = "chief"
-"""The directory below that of the callback, in which the chief saves."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ def newest_backup(directories: Sequence[Path], model: keras.Model) -> BackupChec
         model: The model that goes on with it.
     """
     for directory in directories:
-        chief = RunDirectory(directory / _OF_CHIEF)
+        chief = RunDirectory(directory / BACKUP_OF_CHIEF)
         name = latest_of(read_state_list(chief))
         if name:
             return BackupCheckpoint(chief.root / name, model)
