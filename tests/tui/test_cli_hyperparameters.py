@@ -131,6 +131,7 @@ def test_a_schedule_is_replaced_until_a_step(tool: Tool, tmp_path: Path) -> None
     root = made.run.root
     shown = tool("get", root).data
     assert "learning_rate (by CosineDecay)" in shown
+    assert shown.count(", with --until-step N") == 1
     assert "after step 390 by ann@desk, command line; until step 700" in shown
     planned = PlannedChange(value=1.0, begins=430, steps=20, by="ann@desk, app", until=700)
     climbing = msgspec.structs.replace(rate, planned=planned)

@@ -80,13 +80,18 @@ COLUMNS: tuple[ListColumn[Hyperparameter], ...] = (
     ),
     ListColumn(
         "allowed",
-        lambda one, _: one.bounds.words,
+        lambda one, _: _allowed(one),
         cell_text=lambda one, _: one.bounds.words.removeprefix("a number, "),
         cell=ListCell("can be", 22, rank=4, align="<", stretch=2, style="muted"),
         command="ALLOWED",
     ),
 )
 """The columns of lists, in the order in which each part shows them."""
+
+
+def _allowed(one: Hyperparameter) -> str:
+    """Returns what `set` takes, and the option that the value needs."""
+    return f"{one.bounds.words}{', with --until-step N' if one.schedule else ''}"
 
 
 def parse_value(text: str) -> float:
