@@ -234,7 +234,7 @@ def test_a_restore_of_an_ended_run_says_how_to_start_from_the_checkpoint(
     ) in said.words
     assert tool("restore", root, "--step", "301").code == 2
     before = resume_point(ended.run)
-    said = tool("restore", root, "--name", "ckpt-300", "--next-start")
+    said = tool("restore", root, "--name", "ckpt-300", "--next-start", "--yes")
     assert (said.code, said.data) == (
         0,
         "The next start restores ckpt-300 if it matches the model, on branch 2.\n",

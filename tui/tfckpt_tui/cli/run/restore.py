@@ -58,6 +58,9 @@ from tfckpt_tui.services.runs.launch_form import launch_command
     is_flag=True,
     help="For a run that has ended: let its next start continue from the checkpoint.",
 )
+@click.option(
+    "--yes", is_flag=True, expose_value=False, help="For scripts: this command asks nothing."
+)
 @waiting
 @prints(CommandReport, NextStartReport)
 @on_open_run
