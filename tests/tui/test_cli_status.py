@@ -61,6 +61,16 @@ def test_a_copy_of_a_run_that_trains_does_not_train_and_can_be_pruned(
     assert tool("prune", copy, "--keep-last", "1", "--yes").code == 0
 
 
+def test_no_last_step_is_told_of_a_run_that_has_done_more(tool: Tool, tmp_path: Path) -> None:
+    """A start with fewer epochs than were trained before."""
+    made = two_branches(tmp_path)
+    assert "step      438 of 5,000 on branch" in tool("status", tmp_path).data
+    made.live_worker(0, step=438, branch=1, total_steps=192)
+    made.create(total_steps=192)
+    said = tool("status", tmp_path).data
+    assert "step      438 on branch 1" in said
+
+
 def test_ls_json_is_newest_first_with_all_documented_fields(tool: Tool, tmp_path: Path) -> None:
     made = two_branches(tmp_path)
     said = tool("ls", tmp_path, "--json")

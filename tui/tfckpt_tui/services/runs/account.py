@@ -294,10 +294,12 @@ class RunAccount(msgspec.Struct, frozen=True):
 
     @property
     def total_steps(self) -> int | None:
-        """The last step of the run, if it is known."""
+        """The last step of the run; None if it is unknown, or if more steps are done."""
+        total = self.info.total_steps if self.info is not None else None
         if self.chief is not None and self.chief.status.total_steps is not None:
-            return self.chief.status.total_steps
-        return self.info.total_steps if self.info is not None else None
+            total = self.chief.status.total_steps
+        # A start with fewer steps than are done trains none.
+        return None if total is not None and (self.step or 0) > total else total
 
     @property
     def epoch_steps(self) -> int | None:
