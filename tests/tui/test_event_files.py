@@ -478,6 +478,15 @@ def test_commands_show_them(tool: Tool, tmp_path: Path) -> None:
     assert "one value a second" not in report
 
 
+def test_event_files_without_scalars_are_told(tool: Tool, tmp_path: Path) -> None:
+    write(tmp_path)
+    assert "metrics   none: the event files have no scalars yet" in tool("status", tmp_path).data
+    said = tool("metrics", tmp_path)
+    assert (said.code, "has event files without a scalar" in said.words) == (2, True)
+    write(tmp_path, event(1, float_value("loss", 1)))
+    assert "metrics   up to step 1" in tool("status", tmp_path).data
+
+
 def test_directories_of_event_files_alone_are_runs(tool: Tool, tmp_path: Path) -> None:
     for place in ("alone", "keras/train", "keras/validation", "search/1", "search/2", "saved/logs"):
         write(tmp_path / place, *WRITTEN)

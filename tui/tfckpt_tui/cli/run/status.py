@@ -39,6 +39,7 @@ from tfckpt_tui.reports.run_facts import (
     WorkerLine,
 )
 from tfckpt_tui.services.batch.job_reader import JobReader
+from tfckpt_tui.services.metrics.metric_tail import has_events_alone
 from tfckpt_tui.services.runs.failure_card import failure_text
 from tfckpt_tui.services.runs.process_watch import ProcessWatch
 from tfckpt_tui.services.runs.report import has_problem, status_report
@@ -64,7 +65,7 @@ def status(run: RunDirectory, watch: bool, as_json: bool) -> int:
         if as_json:
             print_json(report, one_line=watch)
         else:
-            _print_status(report)
+            _print_status(run, report)
         if not watch:
             return int(ExitCode.PROBLEM if has_problem(report) else ExitCode.DONE)
         sys.stdout.flush()
@@ -98,7 +99,7 @@ def journal(run: RunDirectory, lines: int, as_json: bool) -> None:
         print_line(f"{stamp}  {entry.kind.value:<11}  {entry.message}{by}")
 
 
-def _print_status(report: StatusReport) -> None:
+def _print_status(directory: RunDirectory, report: StatusReport) -> None:
     run = report.run
     total = f" of {run.total_steps:,}" if run.total_steps else ""
     step = "unknown" if run.step is None else f"{run.step:,}{total}"
@@ -119,7 +120,7 @@ def _print_status(report: StatusReport) -> None:
         print_line(f"code      {code_in_words(run.code)}")
     if run.command is not None:
         print_line(f"command   {clean(shlex.join(run.command))}")
-    _print_saved(run)
+    _print_saved(directory, run)
     for alert in report.alerts:
         print_line(f"alert     {alert.message} {alert.advice}")
     for problem in report.problems:
@@ -133,7 +134,7 @@ def _print_status(report: StatusReport) -> None:
     _print_processes(report.processes)
 
 
-def _print_saved(run: RunFacts) -> None:
+def _print_saved(directory: RunDirectory, run: RunFacts) -> None:
     current = f", current {run.checkpoint}" if run.checkpoint else ""
     others = units.count(run.other_files, "file of another format", "files of other formats")
     print_line(
@@ -142,6 +143,8 @@ def _print_saved(run: RunFacts) -> None:
     )
     if run.event_files is not None:
         print_line(f"metrics   {_event_files_text(run.event_files)}")
+    elif run.id is None and has_events_alone(directory):
+        print_line("metrics   none: the event files have no scalars yet")
     if run.saves:
         print_line(f"saves     {clean(run.saves)}")
 

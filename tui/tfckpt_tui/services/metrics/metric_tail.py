@@ -190,6 +190,15 @@ def recorded_bytes(run: RunDirectory) -> int:
     return size
 
 
+def has_events_alone(run: RunDirectory) -> bool:
+    """Whether a directory has event files, of which none has a scalar.
+
+    Args:
+        run: The run directory.
+    """
+    return bool(find_metric_files(run).events) and not any(map(bool, read_metrics(run)))
+
+
 def newest_metrics(points: Sequence[SeriesPoint], has_all_files: bool) -> EventFileFacts | None:
     """Returns the newest of some points with its rate; None without points.
 

@@ -22,7 +22,7 @@ from tfckpt_tui.cli.main import LogdirOption, RunArgument, ToolCommand, on_open_
 from tfckpt_tui.cli.output import print_json, print_message
 from tfckpt_tui.formats.text import clean, csv_line
 from tfckpt_tui.reports.base import Report
-from tfckpt_tui.services.metrics.metric_tail import MOST_FILES, MetricTail
+from tfckpt_tui.services.metrics.metric_tail import MOST_FILES, MetricTail, has_events_alone
 
 FOLLOW_SECONDS = 0.5
 
@@ -113,6 +113,12 @@ def metrics(
     if not has_any and known:
         named = f"The metrics are: {few_of(sorted(known), _NAMED)}."
         raise UsageError(f"{run.root} has no such metrics. {named}")
+    if not has_any and has_events_alone(run):
+        raise UsageError(
+            f"{run.root} has event files without a scalar. `tf.summary.scalar`, or the callback "
+            "`keras.callbacks.TensorBoard` of Keras, writes scalars. Images, histograms and texts "
+            f"are shown by `tfckpt-tui tensorboard {run.shell_word}`."
+        )
     if not has_any:
         raise UsageError(
             f"{run.root} has no metrics. A script reports them by run.report, or writes "
