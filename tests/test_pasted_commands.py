@@ -52,6 +52,7 @@ KNOWN = {
     "slurm": {"others + 1"},
     "source": {"place", "quoted"},
     "ssh_connection": {"host", "port", "words[0]"},
+    "status": {"pid"},
     "symbolic_links": {"_removal(checkpoint)"},
     "table": {"command"},
     "training_directory": {"pid"},

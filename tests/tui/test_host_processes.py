@@ -195,6 +195,16 @@ def test_none_and_several_directories_are_told_with_what_to_do(
     ]
 
 
+def test_before_the_first_save_status_says_that_it_may_be_elsewhere(
+    start: Start, tmp_path: Path, tool: Tool
+) -> None:
+    (tmp_path / "logs").mkdir()
+    pid = start(held=(f"logs/{EVENTS}",))
+    said = tool("status", "--pid", pid)
+    assert f"run       {tmp_path}/logs" in said.data
+    assert f"name that one: `tfckpt-tui attach DIR --pid {pid}`" in said.words
+
+
 def test_who_is_no_process_and_no_directory(tool: Tool, root: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()

@@ -66,6 +66,7 @@ def status(run: RunDirectory, watch: bool, as_json: bool) -> int:
             print_json(report, one_line=watch)
         else:
             _print_status(run, report)
+            _print_next_save(run, report)
         if not watch:
             return int(ExitCode.PROBLEM if has_problem(report) else ExitCode.DONE)
         sys.stdout.flush()
@@ -165,6 +166,17 @@ def _print_processes(processes: Sequence[HostProcess]) -> None:
     for process in processes:
         for label, text in process_facts(process):
             print_line(f"{process.pid:<8}  {label:<9}  {text}")
+
+
+def _print_next_save(directory: RunDirectory, report: StatusReport) -> None:
+    """Says what is not known yet of a process that has saved nothing where it writes events."""
+    run, pid = report.run, directory.process
+    if pid is None or run.checkpoints or run.other_files:
+        return
+    print_message(
+        f"No checkpoint of process {pid} is known. If it saves in another directory than "
+        f"{directory.root}, name that one: `tfckpt-tui attach DIR --pid {pid}`."
+    )
 
 
 def _event_files_text(files: EventFileFacts) -> str:
