@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -52,15 +52,21 @@ def read_all(pids: Iterable[int], now: float, before: dict[int, CpuTime]) -> Ite
         now: Seconds since the epoch.
         before: The processor times of the last look, which is updated.
     """
+    gpu_memory: Mapping[int, int] | None = None
     for pid in pids:
+        # The driver is asked once, and only if there is a process.
+        gpu_memory = gpu_memory_by_process() if gpu_memory is None else gpu_memory
         with suppress(PermissionError):
-            process = read_process(pid, now, before)
+            process = read_process(pid, now, before, gpu_memory)
             if process is not None:
                 yield process
 
 
 def read_process(
-    pid: int, now: float, before: dict[int, CpuTime] | None = None
+    pid: int,
+    now: float,
+    before: dict[int, CpuTime] | None = None,
+    gpu_memory: Mapping[int, int] | None = None,
 ) -> HostProcess | None:
     """Returns what the system tells of a process; None if it has ended.
 
@@ -68,6 +74,7 @@ def read_process(
         pid: Its process ID.
         now: Seconds since the epoch.
         before: The processor times of the last look, which is updated.
+        gpu_memory: Bytes on GPUs by process; None asks the driver.
 
     Raises:
         PermissionError: This user may not see its files.
@@ -92,7 +99,9 @@ def read_process(
                 directory=process.cwd(),
                 cpu_percent=_percent(used, {} if before is None else before, pid),
                 memory_bytes=process.memory_info().rss,
-                gpu_memory_bytes=gpu_memory_by_process().get(pid),
+                gpu_memory_bytes=(
+                    gpu_memory_by_process() if gpu_memory is None else gpu_memory
+                ).get(pid),
                 files=_training_files(opened),
                 logs=_logs(opened),
             )
