@@ -29,7 +29,7 @@ class Disk(Protocol):
     def open(self, path: Path | str, flags: int, mode: int = 0) -> int:
         """Opens what lies at `path`, or creates a file; returns a descriptor."""
 
-    def write(self, descriptor: int, data: bytes, at: int | None = None) -> int:
+    def write(self, descriptor: int, data: bytes | memoryview, at: int | None = None) -> int:
         """Writes into an open file, at a position or the current one; returns the bytes written."""
 
     def flush(self, descriptor: int) -> None:
@@ -81,7 +81,7 @@ class LocalDisk:
         with ParentDirectory(path) as parent:
             return os.open(parent.name, flags | os.O_NOFOLLOW, mode, dir_fd=parent.descriptor)
 
-    def write(self, descriptor: int, data: bytes, at: int | None = None) -> int:
+    def write(self, descriptor: int, data: bytes | memoryview, at: int | None = None) -> int:
         """Writes into an open file, at a position or the current one; returns the bytes written."""
         return os.write(descriptor, data) if at is None else os.pwrite(descriptor, data, at)
 

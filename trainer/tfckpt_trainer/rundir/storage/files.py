@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import os
 import shlex
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from uuid import uuid4
 
 from tfckpt_trainer.errors import DamagedFileError, RefusedError
@@ -78,7 +79,7 @@ def write_atomic(
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         descriptor = disk().open(temporary, flags, 0o644 if mode is None else mode)
-        with os.fdopen(descriptor, "wb") as file:
+        with _writer(_File(descriptor, "wb")) as file:
             if mode is None:
                 share(descriptor, path.parent)
             elif stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
@@ -594,7 +595,22 @@ def create_file(path: Path, buffering: int = -1) -> BinaryIO:
         FileExistsError: It exists.
         OSError: It cannot be created.
     """
-    return open(path, "xb", buffering=buffering, opener=_create)
+    return _writer(_File(path, "xb", opener=_create), buffering)
+
+
+class _File(io.FileIO):
+    """A file whose content goes through the disk in use."""
+
+    def write(self, data: Any) -> int:
+        """Writes a buffer at the present position; returns how many bytes."""
+        return disk().write(self.fileno(), data)
+
+
+def _writer(file: io.FileIO, buffering: int = -1) -> BinaryIO:
+    """Returns a file as `open` would."""
+    if buffering == 0:
+        return file
+    return io.BufferedWriter(file, io.DEFAULT_BUFFER_SIZE if buffering < 0 else buffering)
 
 
 def _create(path: str, flags: int) -> int:
