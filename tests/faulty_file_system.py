@@ -5,6 +5,7 @@
         a.set_faults(hang=True)                         # every call waits until this is undone
         a.clear()
         a.count_calls()                                 # since the last call, by operation
+    a.count_by_process()                            # the same, by process and operation
 
 Each client is a process of its own, and passes every call on to one backing directory. Kernel
 locks are not shared between clients, as on many network file systems. Tests are skipped
@@ -14,6 +15,7 @@ where FUSE is missing.
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import socket
@@ -30,6 +32,8 @@ from typing import Any
 
 MOUNT_SECONDS = 20.0
 
+_OPENS = {"open": "release", "create": "release", "opendir": "releasedir"}
+_RELEASES = set(_OPENS.values())
 _UTIME_NOW = (1 << 30) - 1
 _FACTS = (
     "st_atime_ns", "st_ctime_ns", "st_gid", "st_ino", "st_mode", "st_mtime_ns", "st_nlink",
@@ -65,7 +69,14 @@ class FaultyMount:
 
     def count_calls(self) -> Counter[str]:
         """Returns the calls since the last time, by operation."""
-        return Counter(self._ask({}))
+        counts: Counter[str] = Counter()
+        for calls in self.count_by_process().values():
+            counts.update(calls)
+        return counts
+
+    def count_by_process(self) -> dict[int, Counter[str]]:
+        """Returns the calls since the last time, by process and operation."""
+        return {int(process): Counter(calls) for process, calls in self._ask({}).items()}
 
     def _ask(self, request: dict[str, Any]) -> Any:
         with socket.socket(socket.AF_UNIX) as line:
@@ -141,7 +152,10 @@ class _Server:
     def __init__(self, backing: str, control: str) -> None:
         self._backing = backing
         self._faults: dict[str, Any] = {}
-        self._calls: Counter[str] = Counter()
+        self._calls: dict[int, Counter[str]] = {}
+        self._process_of: dict[int, int] = {}
+        self._openers: dict[tuple[str, int], int] = {}
+        self._directories = itertools.count(1)
         self._changed = threading.Condition()
         self._cached: dict[tuple[str, str], tuple[float, Any]] = {}
         self._listener = socket.socket(socket.AF_UNIX)
@@ -155,8 +169,8 @@ class _Server:
             with line:
                 request = _receive(line)
                 with self._changed:
-                    answer: Any = dict(self._calls)
-                    self._calls.clear()
+                    answer: Any = self._calls
+                    self._calls = {}
                     if "faults" in request:
                         self._faults, answer = request["faults"], {}
                         self._changed.notify_all()
@@ -166,7 +180,11 @@ class _Server:
     def __call__(self, operation: str, path: str | None, *arguments: Any) -> Any:
         import mfusepy
 
-        self._calls[operation] += 1
+        process = self._process(mfusepy.fuse_get_context()[2])
+        if operation in _RELEASES:
+            # The kernel releases later, for whoever opened.
+            process = self._openers.pop((operation, arguments[-1]), process)
+        self._calls.setdefault(process, Counter())[operation] += 1
         if operation in {"init", "destroy"}:
             return None
         handler = getattr(self, f"do_{operation}", None)
@@ -174,10 +192,24 @@ class _Server:
             raise mfusepy.FuseOSError(errno.ENOSYS)
         self._suffer(operation, path or "")
         where = path and self._backing + path
+        if operation in _OPENS:
+            handle = handler(where, *arguments)
+            self._openers[_OPENS[operation], handle] = process
+            return handle
         seconds = self._faults.get("stale", 0)
         if seconds and operation in {"getattr", "readdir"}:
             return self._stale(operation, where, seconds, lambda: handler(where, *arguments))
         return handler(where, *arguments)
+
+    def _process(self, thread: int) -> int:
+        """Returns the process of a thread, which is what the kernel names."""
+        if thread not in self._process_of:
+            process = thread
+            with suppress(OSError, ValueError, IndexError):
+                words = Path(f"/proc/{thread}/status").read_text().split()
+                process = int(words[words.index("Tgid:") + 1])
+            self._process_of[thread] = process
+        return self._process_of[thread]
 
     def _suffer(self, operation: str, path: str) -> None:
         import mfusepy
@@ -247,7 +279,7 @@ class _Server:
         os.close(handle)
 
     def do_opendir(self, path: str) -> int:
-        return 0
+        return next(self._directories)
 
     def do_releasedir(self, path: str, handle: int) -> None:
         return None

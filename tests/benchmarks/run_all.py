@@ -81,6 +81,7 @@ BENCHMARKS = (
     Benchmark("restore_in_place", ("--ages", "3", "--megabytes", "1", "500", "--rounds", "2"), 5),
     Benchmark("restart", ("--rounds", "2"), 2),
     Benchmark("idle_file_calls", ("--seconds", "10", "--only", "local"), 1),
+    Benchmark("server_operations", ("--settle", "45"), 5),
     Benchmark("check", (), 1),
 )
 """In this order; those of the app, which scatter most, come first."""
