@@ -9,6 +9,7 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
+from tfckpt_trainer.rundir.heartbeats.attention import IDLE_LOST_SECONDS, IDLE_SECONDS
 from tfckpt_trainer.rundir.heartbeats.health import (
     RunState,
     WorkerState,
@@ -23,6 +24,14 @@ from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase, Worker
 from waiting import wait_until
 
 NOW = 1_000_000.0
+
+RARE = {
+    "host": "elsewhere",
+    "interval_seconds": IDLE_SECONDS,
+    "lost_after_seconds": IDLE_LOST_SECONDS,
+    "step_seconds": 0.1,
+}
+"""A heartbeat that is written while nobody looks."""
 
 
 def a_worker(**changes):
@@ -72,6 +81,10 @@ def dead(_pid, _started_at):
         ({"last_step_at": NOW - 11, "step_seconds": 0.1}, alive, WorkerState.STALLED),
         ({"last_step_at": NOW - 11, "step_seconds": 1.0}, alive, WorkerState.TRAINING),
         ({"updated_at": NOW + 3600}, alive, WorkerState.TRAINING),
+        ({**RARE, "updated_at": NOW - 14}, alive, WorkerState.TRAINING),
+        ({**RARE, "updated_at": NOW - 15}, alive, WorkerState.LOST),
+        ({**RARE, "updated_at": NOW - 9, "last_step_at": NOW - 11}, alive, WorkerState.TRAINING),
+        ({**RARE, "updated_at": NOW - 9, "last_step_at": NOW - 20}, alive, WorkerState.STALLED),
     ],
 )
 def test_the_state_of_a_worker(changes, lives, expected):

@@ -65,6 +65,15 @@ def test_silence_is_a_surer_sign_than_anything_else():
     assert likely_straggler([waits, worker(1, updated_at=NOW - 20)], NOW)[0] == 1
 
 
+def test_steps_since_a_rare_heartbeat_are_not_missing():
+    rare = {"updated_at": NOW - 8, "lost_after_seconds": 15.0, "cpu_percent": 90.0}
+    trains = worker(0, last_step_at=NOW - 8.1, **rare)
+    assert find_straggler([trains, worker(1, **rare)], NOW) is None
+    stands = {"last_step_at": NOW - 13, "updated_at": NOW - 8, "lost_after_seconds": 15.0}
+    waits = worker(1, phase=Phase.INPUT, phase_since=NOW - 13, **stands)
+    assert find_straggler([worker(0, **stands), waits], NOW)[0] == 1
+
+
 def test_a_run_that_goes_well_is_left_in_peace():
     fresh = {"last_step_at": NOW - 0.2}
     assert find_straggler([worker(0, **fresh), worker(1, phase=Phase.INPUT, **fresh)], NOW) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+import time
 from collections import deque
 from functools import partial
 from types import SimpleNamespace
@@ -17,12 +18,13 @@ from tfckpt_trainer.catalog.commit.saves import point_state_file_at
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.heartbeats.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.stacks import StackRequest, WorkerStacks
-from tfckpt_trainer.rundir.records.worker import NotFiniteMetric, Phase, SaveStatus
+from tfckpt_trainer.rundir.records.worker import Activity, NotFiniteMetric, Phase, SaveStatus
 from tfckpt_trainer.rundir.stack_requests import ask_for_stacks
 from tfckpt_trainer.rundir.storage.documents import load, store, try_read
 from waiting import wait_until
@@ -81,16 +83,16 @@ def test_an_event_log_that_cannot_be_written_is_told_until_it_can(tmp_path):
         metrics=metrics,
         event_log=writer,
         command_trouble="",
-        summaries=SimpleNamespace(write_new_steps=list, flush=list, trouble=""),
+        summaries=SimpleNamespace(add_new_steps=list, flush=list, trouble=""),
         _note_not_finite=list,
         _disk=SimpleNamespace(full_in=lambda saved_at: None),
     )
     writer.note(EventKind.SAVE, "Saved ckpt-1.")
-    told = Telemetry._write_pending(telemetry)
+    told = Telemetry._write_pending(telemetry, True)
     assert told == f"a file of the run cannot be written: {metrics.write_problem}"
     assert f"{run.event_log}: it is a symbolic link" in metrics.write_problem
     run.event_log.unlink()
-    assert Telemetry._write_pending(telemetry) == metrics.write_problem == ""
+    assert Telemetry._write_pending(telemetry, True) == metrics.write_problem == ""
     assert "Saved ckpt-1." in run.event_log.read_text()
     writer.close(60)
 
@@ -290,6 +292,7 @@ def test_a_request_for_stacks_is_answered_at_whatever_moment_of_a_start_it_comes
     tmp_path, monkeypatch
 ):
     from tfckpt_trainer.rundir.heartbeats import stack_writer
+    from tfckpt_trainer.rundir.heartbeats.attention import Attention
     from tfckpt_trainer.training.start import start_heartbeat
     from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
     from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
@@ -320,9 +323,55 @@ def test_a_request_for_stacks_is_answered_at_whatever_moment_of_a_start_it_comes
     wait_until(answered, 60, "an answer right after the first heartbeat")
     # The run begins to answer before the thread of its start has looked.
     ask()
-    heartbeat = Heartbeat(run, 0, StepMetrics(), total_steps=None, every_beat=str)
+    heartbeat = Heartbeat(
+        run,
+        0,
+        StepMetrics(),
+        total_steps=None,
+        attention=Attention(run, asks=True),
+        every_second=lambda _: "",
+    )
     heartbeat.start()
     wait_until(answered, 60, "an answer by the heartbeat of the run")
+    heartbeat.stop()
+
+
+def test_on_a_network_disk_a_heartbeat_is_rare_while_nobody_looks_and_steps_go_on(
+    tmp_path, monkeypatch
+):
+    from tfckpt_trainer.rundir.heartbeats import attention
+    from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
+    from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
+
+    monkeypatch.setattr(attention, "is_network_file_system", lambda _: True)
+    monkeypatch.setattr(attention, "LOOKED_AT_SECONDS", 0.0)
+    run, metrics, written = RunDirectory(tmp_path), StepMetrics(), []
+    run.create()
+
+    def every_second(writes_steps):
+        written.append(writes_steps)
+        return ""
+
+    heartbeat = Heartbeat(
+        run,
+        0,
+        metrics,
+        total_steps=None,
+        attention=attention.Attention(run, asks=False),
+        every_second=every_second,
+    )
+    metrics.activity, metrics.last_step_at = Activity.TRAINING, time.time() + 3600
+    heartbeat.start()
+    (status,) = read_workers(run)
+    assert status.lost_after_seconds == attention.IDLE_LOST_SECONDS
+    wait_until(lambda: written[1:], 60, "a second without a heartbeat")
+    assert written[0]
+    assert not any(written[1:])
+    assert read_workers(run) == [status]
+    heartbeat.nudge()
+    wait_until(lambda: any(written[1:]), 60, "a heartbeat, with what steps reported")
+    metrics.last_step_at = time.time() - 6
+    wait_until(lambda: read_workers(run)[0].lost_after_seconds is None, 60, "a frequent one")
     heartbeat.stop()
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection
 from functools import partial
 
+from tfckpt_trainer.rundir.heartbeats.attention import look_at
 from tfckpt_trainer.rundir.heartbeats.status_files import other_writer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.stacks import StackRequest, WorkerStacks
@@ -45,6 +46,7 @@ def ask_for_stacks(
     make_directory(run.stacks_directory)
     request = StackRequest(id=secrets.token_hex(8), at=time.time())
     store(run.stacks_request, request, durable=False)
+    look_at(run)
     deadline, answers = clock() + timeout, dict[int, WorkerStacks]()
     while len(answers) < len(workers) and clock() < deadline:
         sleep(POLL_SECONDS)

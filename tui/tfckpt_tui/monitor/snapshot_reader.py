@@ -63,6 +63,7 @@ from tfckpt_tui.services.runs.reading import (
     EVENTS_KEPT,
     as_problem,
     find_unreadable_outcomes,
+    look_closely,
     read_processes,
     with_checkpoints,
 )
@@ -245,7 +246,9 @@ class SnapshotReader:
         info = self._with_check(self._try(partial(load_if_exists, run.run_file, RunInfo)))
         self._event_log.extend(self._event_tail.read_new())
         samples = self._series.read()
-        reading = read_processes(run, info, now, event_log=self._event_log, lives=self._lives)
+        reading = look_closely(
+            read_processes(run, info, now, event_log=self._event_log, lives=self._lives)
+        )
         told_at = last_told(reading.event_log)
         job = self._jobs.look(run, reading.record, reading.heartbeats.state, told_at)
         checkpoints, trash = self._checkpoints(now), self._trash(now)

@@ -16,7 +16,12 @@ from tfckpt_trainer.launch.processes.cluster import says_port_taken
 from tfckpt_trainer.launch.processes.logs import ERROR_LINES, last_lines
 from tfckpt_trainer.launch.processes.workers import Worker
 from tfckpt_trainer.launch.supervision.restart_policy import Attempt, Exit
-from tfckpt_trainer.rundir.heartbeats.health import STALLED_AFTER_CALLS, is_of_start, read_workers
+from tfckpt_trainer.rundir.heartbeats.health import (
+    STALLED_AFTER_CALLS,
+    is_of_start,
+    read_workers,
+    told_until,
+)
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.heartbeats.stragglers import likely_straggler, silent_worker
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -193,7 +198,9 @@ class Standstill:
         if self._trained_since is None:
             # A step that is older was made before something else: a pause, or a wait for room.
             self._trained_since = now
-        return now - max(*steps, self._trained_since)
+        # Where heartbeats are rare, nobody knows of the steps since.
+        until = min(told_until(status, now) for status in training)
+        return max(0.0, until - max(*steps, self._trained_since))
 
 
 class Watch:

@@ -26,7 +26,7 @@ from tfckpt_trainer.rundir.records.worker import (
 from tfckpt_trainer.rundir.storage.documents import OnError, ignore, try_read
 
 LOST_AFTER_INTERVALS = 5.0
-"""A worker is lost if its heartbeat is this many intervals old."""
+"""A worker is lost if its heartbeat is this many intervals old, unless that says otherwise."""
 
 STALLED_AFTER_CALLS = 20.0
 """A worker is stalled if it completes no step for as long as this many calls take."""
@@ -34,6 +34,10 @@ STALLED_AFTER_CALLS = 20.0
 STALLED_AFTER_SECONDS = 10.0
 """Shortest time without a step after which a worker is stalled."""
 
+
+STANDS_AFTER_SECONDS = 5.0
+STANDS_AFTER_CALLS = 5.0
+"""Time without a step, or so many usual calls, after which it is worth a closer look."""
 
 SUPERVISOR_LOST_SECONDS = 300.0
 """Longest time in which workers notice that their supervisor is gone, save and end."""
@@ -120,14 +124,45 @@ def heartbeat_age(updated_at: float, now: float) -> float:
     return max(0.0, now - updated_at)
 
 
+def lost_after(status: WorkerStatus | SupervisorStatus) -> float:
+    """Returns the age in seconds at which a heartbeat is too old."""
+    limit = status.lost_after_seconds
+    return LOST_AFTER_INTERVALS * status.interval_seconds if limit is None else limit
+
+
+def stands(
+    activity: Activity, last_step_at: float | None, call_seconds: float | None, now: float
+) -> bool:
+    """Whether a worker that trains has made no step for longer than usual, at time `now`.
+
+    Its heartbeats are frequent then, on every disk.
+
+    Args:
+        activity: What it does.
+        last_step_at: When it made its last step, in seconds since the epoch.
+        call_seconds: The usual seconds between two moments at which its step changes.
+        now: Seconds since the epoch.
+    """
+    if activity is not Activity.TRAINING or last_step_at is None:
+        return False
+    return now - last_step_at > max(STANDS_AFTER_SECONDS, STANDS_AFTER_CALLS * (call_seconds or 0))
+
+
+def told_until(status: WorkerStatus, now: float) -> float:
+    """Returns until when a heartbeat tells what a worker did not do.
+
+    If heartbeats are rare because nobody looks, it may have made a step since the last one.
+    """
+    return now if status.lost_after_seconds is None else min(now, status.updated_at)
+
+
 def is_live(
     status: WorkerStatus | SupervisorStatus, now: float, lives: ProcessProbe = process_lives
 ) -> bool:
     """Whether the process of a heartbeat runs; judged by heartbeat age if its ID is not visible."""
     if is_pid_valid_here(status):
         return lives(status.pid, status.process_started_at)
-    age = heartbeat_age(status.updated_at, now)
-    return age < LOST_AFTER_INTERVALS * status.interval_seconds
+    return heartbeat_age(status.updated_at, now) < lost_after(status)
 
 
 def living(
@@ -157,7 +192,7 @@ def worker_state(
     if status.is_starting and status.phase in BEFORE_RUN:
         # It writes one heartbeat for each phase.
         return WorkerState.STARTING
-    if heartbeat_age(status.updated_at, now) >= LOST_AFTER_INTERVALS * status.interval_seconds:
+    if heartbeat_age(status.updated_at, now) >= lost_after(status):
         return WorkerState.LOST
     if status.activity is Activity.TRAINING and _stalls(status, now):
         return WorkerState.STALLED
@@ -168,7 +203,7 @@ def _stalls(status: WorkerStatus, now: float) -> bool:
     if status.last_step_at is None or status.call_seconds is None:
         return False
     limit = max(STALLED_AFTER_SECONDS, STALLED_AFTER_CALLS * status.call_seconds)
-    return now - status.last_step_at > limit
+    return told_until(status, now) - status.last_step_at > limit
 
 
 _AFTER_SUPERVISION = {
@@ -302,6 +337,18 @@ def read_workers(
     return sorted(statuses, key=lambda status: status.index)
 
 
+def read_worker(run: RunDirectory, index: int, on_error: OnError = ignore) -> WorkerStatus | None:
+    """Returns the heartbeat of one worker; None if there is none or it is damaged.
+
+    Args:
+        run: The run directory.
+        index: The index of the worker.
+        on_error: Called if it cannot be read.
+    """
+    path = run.worker_status(index)
+    return try_read(partial(load_heartbeat, run, path, WorkerStatus), on_error)
+
+
 def _worker_files(directory: Path) -> list[str]:
     with suppress(OSError), os.scandir(directory) as entries:
         return [
@@ -375,6 +422,7 @@ def _importing(process: WorkerProcess, supervisor: SupervisorStatus) -> WorkerSt
         namespace=supervisor.namespace if is_beside else "",
         updated_at=supervisor.updated_at,
         interval_seconds=supervisor.interval_seconds,
+        lost_after_seconds=supervisor.lost_after_seconds,
         activity=Activity.STARTING,
         step=0,
         phase=Phase.IMPORT,
@@ -384,7 +432,9 @@ def _importing(process: WorkerProcess, supervisor: SupervisorStatus) -> WorkerSt
 
 def trainer_answers(run: RunDirectory, now: float, lives: ProcessProbe = process_lives) -> bool:
     """Whether a live chief serves the command queue of `run`."""
-    workers = with_started(read_workers(run), living(read_supervisor(run), now, lives))
+    chief = read_worker(run, 0)
+    supervisor = living(read_supervisor(run), now, lives)
+    workers = with_started([] if chief is None else [chief], supervisor)
     return any(serves_commands(worker, worker_state(worker, now, lives)) for worker in workers)
 
 

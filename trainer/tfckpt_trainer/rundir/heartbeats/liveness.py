@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
+from tfckpt_trainer.rundir.heartbeats.attention import INTERVAL_SECONDS, look_at
 from tfckpt_trainer.rundir.heartbeats.clock import file_system_time, file_time, load_heartbeat
 from tfckpt_trainer.rundir.heartbeats.health import (
-    LOST_AFTER_INTERVALS,
     ProcessProbe,
+    lost_after,
     process_lives,
     read_workers,
 )
@@ -24,6 +25,7 @@ from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here, proc
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
+from tfckpt_trainer.rundir.storage.directory_changes import IDLE_SECONDS
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 
 CERTAINLY_OLD_SECONDS = 60.0
@@ -195,6 +197,7 @@ class _Watch:
         self._own = process_namespace()
         self._first: dict[Path, tuple[_Beat, float]] = {}
         self._is_network = is_network_file_system(run.root)
+        look_at(run)
 
     @property
     def poll_seconds(self) -> float:
@@ -217,10 +220,12 @@ class _Watch:
         seen, since = self._first.setdefault(path, (identity, now))
         if identity != seen:
             return True
-        limit = LOST_AFTER_INTERVALS * status.interval_seconds
-        if age < limit:
+        if age < lost_after(status):
             return None
         watched = NETWORK_WATCH_SECONDS if self._is_network else WATCH_SECONDS
+        if status.lost_after_seconds is not None:
+            # Until it has seen that this process looks.
+            watched += IDLE_SECONDS + INTERVAL_SECONDS
         return False if age >= CERTAINLY_OLD_SECONDS or now - since >= watched else None
 
     def _is_this_process(self, status: WorkerStatus | SupervisorStatus) -> bool:

@@ -21,6 +21,9 @@ WAIT_SECONDS = 2.0
 
 POLL_SECONDS = 0.02
 
+SILENT_SECONDS = 5.0
+"""Age of a heartbeat that is no sign of life, also where it is not too old yet."""
+
 
 def explain_lost_worker(
     run: RunDirectory, index: int, since: float, wait_seconds: float = WAIT_SECONDS
@@ -68,8 +71,8 @@ def describe_lost_connection(run: RunDirectory, index: int, peer: int) -> str:
     if other is None:
         return f"Worker {index}{where} lost worker {peer}{duration}."
     pair = f"Worker {index}{where} lost worker {peer} on {other.host}{duration}."
-    if worker_state(other, now) is WorkerState.LOST:
-        age = heartbeat_age(other.updated_at, now)
+    age = heartbeat_age(other.updated_at, now)
+    if worker_state(other, now) is WorkerState.LOST or age >= SILENT_SECONDS:
         return f"{pair} The last heartbeat of worker {peer} is {age:.0f} s old."
     if other.activity is Activity.EXITED and other.ending is not Ending.PEER_LOST:
         return pair

@@ -20,6 +20,9 @@ from tfckpt_trainer.scripts.script_errors import ScriptLine
 NETWORK_SECONDS = 10.0
 """How often a worker looks for a request on a network disk, where each look is a call."""
 
+IDLE_SECONDS = 300.0
+"""The same while nobody looks at the run."""
+
 _MOST_FRAMES = 200
 """Frames of a thread that are written, the innermost ones."""
 
@@ -39,18 +42,22 @@ class StackWriter:
     def __init__(self, run: RunDirectory, index: int) -> None:
         self._run = run
         self._index = index
-        self._pause = NETWORK_SECONDS if is_network_file_system(run.root) else 0.0
+        self._is_network = is_network_file_system(run.root)
         self._looked_at = time.monotonic()
         self._answered = self._newest()
 
-    def write_if_asked(self) -> None:
+    def write_if_asked(self, *, is_looked_at: bool = True) -> None:
         """Writes the stacks if there is a new request.
+
+        Args:
+            is_looked_at: Whether somebody looks at the run, as who asks does.
 
         Raises:
             OSError: The disk refuses.
         """
         now = time.monotonic()
-        if now - self._looked_at < self._pause:
+        pause = NETWORK_SECONDS if is_looked_at else IDLE_SECONDS
+        if self._is_network and now - self._looked_at < pause:
             return
         self._looked_at, newest = now, self._newest()
         if newest == self._answered:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from tfckpt_trainer.rundir.heartbeats.clock import OF_A_COPY
 from tfckpt_trainer.rundir.heartbeats.health import (
-    LOST_AFTER_INTERVALS,
     ProcessProbe,
     WorkerState,
     heartbeat_age,
+    lost_after,
     process_lives,
+    told_until,
     worker_state,
 )
 from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here, process_namespace
@@ -62,8 +63,9 @@ def find_straggler(
     if lost is not None:
         return lost.index, why_silent(lost, now, lives)
     steps = [status.last_step_at for status in training if status.last_step_at is not None]
+    until = min(told_until(status, now) for status in training)
     usual = max((status.call_seconds or 0.0 for status in training), default=0.0)
-    if steps and now - max(steps) > max(HELD_UP_SECONDS, HELD_UP_CALLS * usual):
+    if steps and until - max(steps) > max(HELD_UP_SECONDS, HELD_UP_CALLS * usual):
         return likely_straggler(statuses, now)
     return _cpu_stall(training, now)
 
@@ -141,9 +143,10 @@ def is_process_gone(status: WorkerStatus, lives: ProcessProbe) -> bool:
 def silent_worker(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] | None:
     """Returns the first worker that is stopped or sends no heartbeat, and the reason."""
     for status in statuses:
-        limit = LOST_AFTER_INTERVALS * status.interval_seconds
         # Before its run begins, a worker writes one heartbeat for each phase.
-        is_late = status.phase not in BEFORE_RUN and heartbeat_age(status.updated_at, now) >= limit
+        is_late = status.phase not in BEFORE_RUN and heartbeat_age(
+            status.updated_at, now
+        ) >= lost_after(status)
         if not status.has_ended and (is_late or is_process_stopped(status)):
             return status.index, why_silent(status, now)
     return None

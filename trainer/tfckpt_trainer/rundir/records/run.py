@@ -221,6 +221,8 @@ class SupervisorStatus(Document, frozen=True, kw_only=True):
     """`status/supervisor.json`: heartbeat of the supervisor.
 
     Attributes:
+        interval_seconds: Interval between heartbeats.
+        lost_after_seconds: Age at which it is too old; None for five intervals.
         attempt: Number of starts of the workers so far, not counting the first.
         restarts: Number of used restarts, of `max_restarts`. A new checkpoint resets it.
         reason: Why the run is restarting, stopped or failed.
@@ -249,6 +251,7 @@ class SupervisorStatus(Document, frozen=True, kw_only=True):
     directory: tuple[int, int] | None = None
     longest_start_seconds: float | None = None
     gpus: str = ""
+    lost_after_seconds: float | None = None
 
     @property
     def has_ended(self) -> bool:

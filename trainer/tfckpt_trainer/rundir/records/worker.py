@@ -114,7 +114,7 @@ class NotFiniteMetric(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerStatus(Document, frozen=True, kw_only=True):
-    """`status/worker-N.json`: heartbeat of one worker, replaced about once a second.
+    """`status/worker-N.json`: heartbeat of one worker.
 
     Attributes:
         process_started_at: Distinguishes the process from a later one with the same `pid`.
@@ -123,6 +123,7 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
             a network disk.
         job: Job in TensorFlow's cluster: `worker`, `chief` or `ps`.
         interval_seconds: Interval between heartbeats.
+        lost_after_seconds: Age at which it is too old; None for five intervals.
         step_seconds: Median step time in the last window; None before the first step.
         step_seconds_p95: 95th percentile of the step time in the last window.
         step_seconds_mean: Mean step time in the last window. Where some steps are slow, the others
@@ -184,6 +185,7 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
     saves: SaveStatus | None = None
     hyperparameters: list[Hyperparameter] = []
     write_problem: str = ""
+    lost_after_seconds: float | None = None
 
     @property
     def call_seconds(self) -> float | None:

@@ -19,6 +19,11 @@ from tfckpt_trainer.rundir.storage.server_facts import modification_time
 NETWORK_SECONDS = 1.0
 """Interval at which a directory on a network disk is looked at."""
 
+IDLE_SECONDS = 6.0
+"""The same once it has not changed for `SETTLED_SECONDS`."""
+
+SETTLED_SECONDS = 30.0
+
 LOCAL_SECONDS = 0.025
 """Interval at which a directory on a local disk is looked at if there are no file events."""
 
@@ -52,7 +57,10 @@ def watch_directory(directory: Path) -> DirectoryChanges:
 
 
 class PolledDirectory:
-    """Asks for the modification time of a directory at an interval: one call each time."""
+    """Asks for the modification time of a directory at an interval: one call each time.
+
+    An interval of `NETWORK_SECONDS` grows to `IDLE_SECONDS` while nothing changes.
+    """
 
     def __init__(self, directory: Path, interval: float) -> None:
         self._directory = directory
@@ -60,23 +68,40 @@ class PolledDirectory:
         self._descriptor: int | None = None
         self._stopping = threading.Event()
         self._seen: int | None = None
-        self._changed_at = 0.0
+        self._changed_at = time.monotonic()
+        self._asked_at = float("-inf")
 
     def wait(self, seconds: float) -> bool:
         """Waits for a change; see `DirectoryChanges`."""
         deadline = time.monotonic() + seconds
-        while not self._stopping.wait(self._interval):
-            changed = self._modified_at()
-            now = time.monotonic()
-            if changed != self._seen:
-                self._seen, self._changed_at = changed, now
-            if now - self._changed_at < RACY_SECONDS:
+        while not self._stopping.wait(self._pause):
+            if self._ask():
                 return True
-            if now >= deadline:
+            if time.monotonic() >= deadline:
                 # The directory may have been replaced.
                 self._close()
                 break
         return False
+
+    def has_changed(self) -> bool:
+        """Asks now if that is due; returns whether the directory may have changed.
+
+        Raises:
+            OSError: The directory cannot be read.
+        """
+        return time.monotonic() - self._asked_at >= self._pause and self._ask()
+
+    @property
+    def _pause(self) -> float:
+        is_settled = time.monotonic() - self._changed_at >= SETTLED_SECONDS
+        return IDLE_SECONDS if is_settled and self._interval == NETWORK_SECONDS else self._interval
+
+    def _ask(self) -> bool:
+        self._asked_at = time.monotonic()
+        changed = self._modified_at()
+        if changed != self._seen:
+            self._seen, self._changed_at = changed, self._asked_at
+        return self._asked_at - self._changed_at < RACY_SECONDS
 
     def stop(self) -> None:
         """Ends all waits."""

@@ -20,6 +20,9 @@ CLEAN_SECONDS = 2.0
 ANYWAY_SECONDS = 20.0
 """Longest time between two looks at the queue, even if it does not seem to have changed."""
 
+IDLE_ANYWAY_SECONDS = 300.0
+"""The same on a network disk while nobody looks at the run."""
+
 RETRY_SECONDS = 1.0
 """How long the poller waits after a disk error."""
 
@@ -83,10 +86,9 @@ class CommandPoller:
                     self._clear_damaged()
                 self._telemetry.command_trouble = ""
                 # A file that is not a command may still be being written.
-                has_damaged = self._queue.has_damaged
-                may_have_changed = self._changes.wait(
-                    CLEAN_SECONDS if has_damaged else ANYWAY_SECONDS
-                )
+                may_have_changed = self._changes.wait(self._longest_wait)
+                if may_have_changed:
+                    self._telemetry.attention.notice()
             except Exception as error:
                 # Whatever it is, the heartbeat reports it, and the thread has to go on.
                 self._stopping.wait(RETRY_SECONDS)
@@ -95,6 +97,12 @@ class CommandPoller:
                 )
         # The poller itself may be part of a cycle that is collected late.
         self._changes = None
+
+    @property
+    def _longest_wait(self) -> float:
+        if self._queue.has_damaged:
+            return CLEAN_SECONDS
+        return ANYWAY_SECONDS if self._telemetry.attention.is_given else IDLE_ANYWAY_SECONDS
 
     def _claim_all(self) -> None:
         for command in self._queue.claims(time.time()):

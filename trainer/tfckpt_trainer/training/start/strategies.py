@@ -19,6 +19,7 @@ from tfckpt_trainer.cluster.indexed_job import cluster_of_indexed_job
 from tfckpt_trainer.cluster.slurm import own_gpus, read_step, slurm_tf_config, task_count
 from tfckpt_trainer.cluster.strategy_names import StrategyName
 from tfckpt_trainer.errors import UsageError
+from tfckpt_trainer.rundir.heartbeats.attention import Attention
 from tfckpt_trainer.rundir.heartbeats.health import is_live
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase, WorkerStatus
@@ -96,7 +97,8 @@ def serve(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> NoReturn:
         int(index),
         metrics,
         total_steps=None,
-        every_beat=lambda: "",
+        attention=Attention(run, asks=True),
+        every_second=lambda _: "",
         job=str(resolver.task_type),
     )
     heartbeat.start()

@@ -1,4 +1,4 @@
-"""The heartbeat of a worker: a thread that writes its status file about once a second."""
+"""The heartbeat of a worker: a thread that writes its status file, each second if that helps."""
 
 from __future__ import annotations
 
@@ -13,6 +13,13 @@ import msgspec
 import psutil
 
 from tfckpt_trainer.errors import describe_error
+from tfckpt_trainer.rundir.heartbeats.attention import (
+    IDLE_LOST_SECONDS,
+    IDLE_SECONDS,
+    INTERVAL_SECONDS,
+    Attention,
+)
+from tfckpt_trainer.rundir.heartbeats.health import stands
 from tfckpt_trainer.rundir.heartbeats.heartbeat_file import HeartbeatFile
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_namespace
 from tfckpt_trainer.rundir.heartbeats.stack_writer import leave_to_heartbeat, stack_writer
@@ -101,10 +108,14 @@ def _throttled_seconds() -> float:
     raise ValueError("no cgroup of version 2")
 
 
-INTERVAL_SECONDS = 1.0
-
 STOP_SECONDS = 5.0
 """How long the end of a run waits for a heartbeat that is being written."""
+
+ROUNDING_SECONDS = 0.5
+"""So much earlier a heartbeat is due: the thread wakes each second."""
+
+IDLE_STEPS_SECONDS = 120.0
+"""Interval at which the reports of steps are written while nobody looks, as TensorFlow does."""
 
 DISK_FULL = "The disk is full: nothing is saved. Free disk space."
 """Detail of a heartbeat that is written in place because the disk is full."""
@@ -127,7 +138,8 @@ class Heartbeat:
         metrics: StepMetrics,
         *,
         total_steps: int | None,
-        every_beat: Callable[[], str],
+        attention: Attention,
+        every_second: Callable[[bool], str],
         on_unwritten: Callable[[str], None] = lambda problem: None,
         job: str = "worker",
     ) -> None:
@@ -136,7 +148,8 @@ class Heartbeat:
         self._index = index
         self._metrics = metrics
         self._total_steps = total_steps
-        self._every_beat = every_beat
+        self._attention = attention
+        self._every_second = every_second
         self._on_unwritten = on_unwritten
         self._job = job
         self._process = psutil.Process()
@@ -146,6 +159,8 @@ class Heartbeat:
         self._stacks = stack_writer(run, index)
         self._cpu_stall = CpuStall()
         self._unwritten = ""
+        self._told = ""
+        self._due_at = self._steps_due_at = 0.0
         self._stopping = threading.Event()
         self._beat_now = threading.Event()
         self._writing = threading.Lock()
@@ -205,10 +220,15 @@ class Heartbeat:
         self._metrics.detail = detail
         self.nudge()
 
-    def beat(self) -> None:
-        """Writes the status file now."""
+    def beat(self, *, writes_steps: bool = True) -> None:
+        """Writes the status file now, and what the steps reported."""
         with self._writing:
-            trouble = self._do_chores() or self._unwritten
+            trouble = self._do_chores(writes_steps=writes_steps) or self._unwritten
+            now = time.monotonic()
+            interval = INTERVAL_SECONDS if self._is_frequent else IDLE_SECONDS
+            self._due_at = now + interval - ROUNDING_SECONDS
+            self._steps_due_at = now + IDLE_STEPS_SECONDS if writes_steps else self._steps_due_at
+            self._told = trouble
             status = self._status(trouble)
             # A detail of the activity, such as the checkpoint being saved, takes precedence.
             full = msgspec.structs.replace(status, detail=self._metrics.detail or DISK_FULL)
@@ -222,11 +242,12 @@ class Heartbeat:
                 if is_new:
                     self._on_unwritten(problem)
 
-    def _do_chores(self) -> str:
+    def _do_chores(self, *, writes_steps: bool) -> str:
         """Runs the tasks that the loop leaves to the heartbeat; returns a problem or nothing."""
         try:
-            self._stacks.write_if_asked()
-            return self._every_beat()
+            self._attention.ask()
+            self._stacks.write_if_asked(is_looked_at=self._attention.is_given)
+            return self._every_second(writes_steps)
         except Exception as error:
             # Any error is reported in the heartbeat, and the tasks run again with the next one.
             return f"{type(error).__name__}: {describe_error(error)}"
@@ -256,13 +277,35 @@ class Heartbeat:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            self._beat_now.wait(INTERVAL_SECONDS)
+            is_asked = self._beat_now.wait(INTERVAL_SECONDS)
             self._beat_now.clear()
-            self.beat()
+            with self._writing:
+                is_due = (
+                    is_asked
+                    or time.monotonic() >= self._due_at
+                    or self._do_chores(writes_steps=False) != self._told
+                    or self._is_frequent
+                )
+            if is_due:
+                are_due = time.monotonic() >= self._steps_due_at
+                self.beat(writes_steps=is_asked or are_due or self._attention.is_given)
+
+    @property
+    def _is_frequent(self) -> bool:
+        """Whether a heartbeat is due each second: somebody looks, or the steps do not go on."""
+        return self._attention.is_given or self._stands
+
+    @property
+    def _stands(self) -> bool:
+        metrics = self._metrics
+        usual = median(metrics.step_seconds)
+        call_seconds = usual and usual * metrics.steps_per_call
+        return stands(metrics.activity, metrics.last_step_at, call_seconds, time.time())
 
     def _status(self, trouble: str) -> WorkerStatus:
         metrics = self._metrics
         reported = finite(metrics.reported)
+        is_frequent = self._is_frequent
         return WorkerStatus(
             index=self._index,
             host=host_name(),
@@ -271,7 +314,8 @@ class Heartbeat:
             namespace=process_namespace(),
             directory=directory_of(self._run_directory),
             updated_at=time.time(),
-            interval_seconds=INTERVAL_SECONDS,
+            interval_seconds=INTERVAL_SECONDS if is_frequent else IDLE_SECONDS,
+            lost_after_seconds=None if is_frequent else IDLE_LOST_SECONDS,
             activity=metrics.activity,
             job=self._job,
             step=metrics.step,

@@ -21,14 +21,17 @@ from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
-from tfckpt_trainer.rundir.storage.documents import append
-from tfckpt_trainer.rundir.storage.files import create_file, make_directory
+from tfckpt_trainer.rundir.storage.documents import encode
+from tfckpt_trainer.rundir.storage.files import append_line, create_file, make_directory
 from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics, StepSummary, finite
 
 _numbers = itertools.count()
 
 POINTS_PER_HEARTBEAT = 20
 """Largest number of steps written per heartbeat. A faster loop is sampled evenly."""
+
+_BUFFER = 1 << 20
+"""Bytes of an event file that are written at once."""
 
 AGAIN_SECONDS = 30.0
 """Time after a disk error until a new event file is tried."""
@@ -53,7 +56,7 @@ class EventFile:
         # TensorBoard reads the files of a directory in the order of their names.
         words = (f"{int(now):010d}", host_name(), os.getpid(), next(_numbers))
         name = ".".join(["events.out.tfevents", *map(str, words)])
-        self._file = create_file(directory / name)
+        self._file = create_file(directory / name, buffering=_BUFFER)
         self._records = RecordWriter(self._file)
         self._waiting: deque[bytes] = deque()
         self._writing = Lock()
@@ -111,6 +114,7 @@ class SummaryWriter:
         self._branch: int | None = None
         self._writer_trouble = ""
         self._series_trouble = ""
+        self._points: deque[SeriesPoint] = deque()
         self._writer: EventFile | None = None
         self._clock = clock
         self._again_at = math.inf
@@ -136,8 +140,8 @@ class SummaryWriter:
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         self._add(event_pb2.Event(session_log=start, wall_time=time.time(), step=step + 1))
 
-    def write_new_steps(self) -> None:
-        """Writes the steps since the last call. The heartbeat calls this."""
+    def add_new_steps(self) -> None:
+        """Adds the steps since the last call, each second. The next flush writes them."""
         steps = self._metrics.take_finished_steps()
         newest = _newest_reports(steps)
         every = max(1, len(steps) // POINTS_PER_HEARTBEAT)
@@ -145,7 +149,7 @@ class SummaryWriter:
             if (place % every == 0 or place in newest) and facts.branch == self._branch:
                 self._add(self._step_event(facts))
         if steps and self._index == 0:
-            self._append_to_series(steps, newest)
+            self._points.extend(self._points_of(steps, newest))
 
     def write_event(self, step: int, text: str, scalars: Sequence[tuple[str, float]] = ()) -> None:
         """Writes an event such as a save or a restore: a line of text, and scalars with it."""
@@ -164,7 +168,8 @@ class SummaryWriter:
             self._add(_event(step, [_scalar(tag, value) for tag, value in tagged]))
 
     def flush(self) -> None:
-        """Flushes the event file, so that TensorBoard sees all steps."""
+        """Writes what was added, so that charts and TensorBoard show all steps."""
+        self._append_to_series()
         if self._writer is None and self._clock() >= self._again_at:
             self._attempt(lambda: self._open(self.branch_directory))
         writer = self._writer
@@ -172,7 +177,8 @@ class SummaryWriter:
             self._attempt(writer.flush)
 
     def close(self) -> None:
-        """Closes the event file."""
+        """Writes what was added, and closes the event file."""
+        self._append_to_series()
         writer, self._writer = self._writer, None
         if writer is not None:
             self._attempt(writer.close)
@@ -186,10 +192,10 @@ class SummaryWriter:
             wall_time=facts.at, step=facts.step, summary=summary_pb2.Summary(value=values)
         )
 
-    def _append_to_series(
+    def _points_of(
         self, steps: Sequence[StepSummary], newest: Mapping[int, Mapping[str, float]]
-    ) -> None:
-        """Appends the newest value of each metric, at the step that reported it."""
+    ) -> list[SeriesPoint]:
+        """Returns the newest value of each metric, at the step that reported it."""
         points = [
             SeriesPoint(
                 at=steps[place].at,
@@ -204,9 +210,16 @@ class SummaryWriter:
             examples_per_second=self._metrics.examples_per_second,
             step_seconds=float(np.mean([facts.seconds for facts in steps])),
         )
+        return points
+
+    def _append_to_series(self) -> None:
+        lines = b""
+        while self._points:
+            lines += encode(self._points.popleft())
+        if not lines:
+            return
         try:
-            for point in points:
-                append(self._run.series, point, durable=False)
+            append_line(self._run.series, lines, durable=False)
             self._series_trouble = ""
         except OSError as error:
             self._series_trouble = f"chart data cannot be written: {describe_error(error)}"

@@ -22,6 +22,7 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.full_disk import is_full
+from tfckpt_trainer.rundir.heartbeats.attention import Attention
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import SaveOverhead
 from tfckpt_trainer.rundir.records.command import Command
@@ -157,6 +158,7 @@ class Telemetry:
         queue: Commands of front ends, and their answers.
         event_log: Writes the event log and the answers to commands.
         summaries: Writes TensorBoard's event files and the charts of the terminal app.
+        attention: Whether somebody looks at the run. On the chief, who waits for commands tells it.
         heartbeat: Writes the status file.
         save_overhead: Measures the cost of saves.
         command_trouble: Why the command queue cannot be read; empty if it can.
@@ -187,12 +189,14 @@ class Telemetry:
             run, self.queue, is_chief=group.is_chief, on_event=self._send_alert
         )
         self.summaries = SummaryWriter(run, tensorboard, group.index, self.metrics)
+        self.attention = Attention(run, asks=not group.is_chief)
         self.heartbeat = Heartbeat(
             run,
             group.index,
             self.metrics,
             total_steps=total_steps,
-            every_beat=self._write_pending,
+            attention=self.attention,
+            every_second=self._write_pending,
             on_unwritten=self._note_unwritten,
             job=group.job,
         )
@@ -342,14 +346,15 @@ class Telemetry:
             "this worker is old until the cause is removed.",
         )
 
-    def _write_pending(self) -> str:
-        """Writes pending steps and lines; returns what cannot be written or read."""
+    def _write_pending(self, writes_steps: bool) -> str:
+        """Writes pending lines and perhaps steps; returns what cannot be written or read."""
         self._note_not_finite()
         saves = self.metrics.saves
         with suppress(OSError):
             saves.disk_full_in = self._disk.full_in(saves.saved_at)
-        self.summaries.write_new_steps()
-        self.summaries.flush()
+        self.summaries.add_new_steps()
+        if writes_steps:
+            self.summaries.flush()
         self.metrics.write_problem = ""
         try:
             self.event_log.retry()

@@ -16,8 +16,10 @@ from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.launch.batch.job_record import read_job_record
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.heartbeats.attention import look_at
 from tfckpt_trainer.rundir.heartbeats.clock import known_ahead
 from tfckpt_trainer.rundir.heartbeats.health import (
+    HAS_ENDED,
     ProcessProbe,
     process_lives,
     read_supervisor,
@@ -62,7 +64,7 @@ def read_whole_run(run: RunDirectory, info: RunInfo | None, now: float) -> RunRe
     Raises:
         OSError: The directory cannot be read.
     """
-    reading = read_processes(run, info, now)
+    reading = look_closely(read_processes(run, info, now))
     if info is None:
         event_files = RecentMetrics(run)
         event_files.read()
@@ -147,6 +149,13 @@ def read_processes(
         clock_ahead=known_ahead(run),
         problems=as_problems(errors),
     )
+
+
+def look_closely(reading: RunReading) -> RunReading:
+    """Has the processes of a run that was read, if they live, write a heartbeat each second."""
+    if reading.heartbeats.state not in HAS_ENDED:
+        look_at(reading.run)
+    return reading
 
 
 def find_unreadable_outcomes(run: RunDirectory) -> dict[str, Exception]:
