@@ -99,6 +99,11 @@ def test_a_worker_that_is_silent_for_a_moment_is_no_event(clock: PassingTime) ->
         clock.now += 0.9 * DEGRADED_SECONDS
 
 
+def test_a_worker_whose_rare_heartbeats_end_is_an_event_as_early(clock: PassingTime) -> None:
+    found = Episodes(clock).begun(replace(SILENT, silent_before=DEGRADED_SECONDS))
+    assert found == (EventKind.DEGRADED, "Worker 1 has sent no heartbeat for 6 s.")
+
+
 def test_a_worker_that_is_silent_because_one_has_ended_is_no_event(clock: PassingTime) -> None:
     episodes = Episodes(clock)
     for _ in range(3):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from accounts import ALICE, BOB, acting_as, share
 from requirements import needs
 from tfckpt_trainer.rundir.log_times import (
+    IDLE_RECORD_SECONDS,
     MAX_RECORDS,
     RECORD_SECONDS,
     LogTimes,
@@ -37,6 +38,19 @@ def test_a_line_was_printed_by_the_first_note_behind_its_end(log: Path) -> None:
         clock.now += 10
     known = read_log_times(log)
     assert [known.printed_at(end) for end in (4, 5, 8, 14, 15)] == [1000, 1010, 1010, 1020, None]
+
+
+def test_sizes_are_noted_rarely_while_nobody_looks(log: Path) -> None:
+    clock = PassingTime(1000.0)
+    notes = LogTimesRecorder(clock)
+    for _ in range(int(2 * IDLE_RECORD_SECONDS)):
+        with log.open("a") as file:
+            file.write("a line\n")
+        notes.record_if_due([log], is_looked_at=False)
+        clock.now += 1
+    assert read_log_times(log).moments == (1000.0, 1000.0 + IDLE_RECORD_SECONDS)
+    notes.record_if_due([log])
+    assert read_log_times(log).moments[-1] == clock.now
 
 
 @needs("root")

@@ -21,6 +21,9 @@ from tfckpt_trainer.rundir.storage.files import open_plain, write_atomic
 RECORD_SECONDS = 0.5
 """Interval at which the size of a growing log is recorded."""
 
+IDLE_RECORD_SECONDS = 20.0
+"""The same on a network disk while nobody looks at the run."""
+
 MAX_RECORDS = 8192
 """Number of records beyond which every second of the older ones is dropped."""
 
@@ -82,10 +85,16 @@ class LogTimesRecorder:
         self._recorded_at = float("-inf")
         self._known: dict[Path, tuple[int, int, int]] = {}
 
-    def record_if_due(self, logs: Iterable[Path]) -> None:
-        """Records the sizes of `logs`, at most every `RECORD_SECONDS`."""
+    def record_if_due(self, logs: Iterable[Path], *, is_looked_at: bool = True) -> None:
+        """Records the sizes of `logs`, at most every `RECORD_SECONDS`.
+
+        Args:
+            logs: The logs.
+            is_looked_at: Whether somebody looks at the run; otherwise `IDLE_RECORD_SECONDS`.
+        """
         now = self._clock()
-        if not 0 <= now - self._recorded_at < RECORD_SECONDS:
+        pause = RECORD_SECONDS if is_looked_at else IDLE_RECORD_SECONDS
+        if not 0 <= now - self._recorded_at < pause:
             self.record(logs)
 
     def record(self, logs: Iterable[Path]) -> None:

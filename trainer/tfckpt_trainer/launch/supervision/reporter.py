@@ -13,6 +13,7 @@ import psutil
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.processes.workers import Worker
 from tfckpt_trainer.rundir.event_log import write_entry
+from tfckpt_trainer.rundir.heartbeats.attention import INTERVAL_SECONDS, Attention
 from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.heartbeats.heartbeat_file import HeartbeatFile
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_namespace
@@ -20,8 +21,6 @@ from tfckpt_trainer.rundir.heartbeats.status_files import directory_of
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SUPERVISOR, EventEntry, EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
-
-HEARTBEAT_SECONDS = 1.0
 
 
 class Reporter:
@@ -35,6 +34,7 @@ class Reporter:
         attempt: Number of the current start of all workers, from 0.
         restarts: Number of restarts used.
         gpus: Which GPUs are idle, shared or not counted, as a sentence; empty if none are.
+        attention: Whether somebody looks at the run.
     """
 
     def __init__(
@@ -61,7 +61,8 @@ class Reporter:
         self._state = SupervisorState.STARTING
         self._reason = ""
         self._next_start_at: float | None = None
-        self._beat_at = float("-inf")
+        self._due_at = 0.0
+        self.attention = Attention(run, asks=True)
         before = read_supervisor(run)
         self._longest_start = before.longest_start_seconds if before is not None else None
         self._process_started_at = psutil.Process().create_time()
@@ -103,13 +104,15 @@ class Reporter:
         self._try(lambda: write_entry(self._run, entry), "the event log")
 
     def beat_if_due(self) -> None:
-        """Writes a heartbeat if the last one is old enough."""
-        if time.monotonic() - self._beat_at >= HEARTBEAT_SECONDS:
+        """Writes a heartbeat if one is due, or again each second because somebody looks now."""
+        self.attention.ask()
+        seconds_late = time.monotonic() - self._due_at
+        if seconds_late >= 0 or (self.attention.is_given and seconds_late < -INTERVAL_SECONDS):
             self.beat()
 
     def beat(self) -> None:
         """Writes a heartbeat now."""
-        self._beat_at = time.monotonic()
+        self._due_at = time.monotonic() + self.attention.interval_seconds
         status = SupervisorStatus(
             pid=os.getpid(),
             host=host_name(),
@@ -117,7 +120,8 @@ class Reporter:
             namespace=process_namespace(),
             directory=directory_of(self._run),
             updated_at=time.time(),
-            interval_seconds=HEARTBEAT_SECONDS,
+            interval_seconds=self.attention.interval_seconds,
+            lost_after_seconds=self.attention.lost_after_seconds,
             state=self._state,
             attempt=self.attempt,
             restarts=self.restarts,

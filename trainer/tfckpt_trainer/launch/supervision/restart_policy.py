@@ -144,6 +144,7 @@ class Attempt:
         stands_for: Seconds since any worker made a step, if all train; else 0.
         suspect: The worker that seems to hold up the others, and why.
         silent: The worker that is stopped or sends no heartbeat, and why.
+        silent_before: Seconds by which that is seen later, because its heartbeats are rare.
         call_seconds: How long a call takes on the slowest worker; 0 if that is unknown.
         in_script: Whether all workers run code of the script between two steps.
         replaceable: Indexes of workers without which the others train on: those that compute for a
@@ -162,6 +163,7 @@ class Attempt:
     stands_for: float = 0.0
     suspect: tuple[int, str] | None = None
     silent: tuple[int, str] | None = None
+    silent_before: float = 0.0
     call_seconds: float = 0.0
     in_script: bool = False
     replaceable: frozenset[int] = frozenset()

@@ -23,7 +23,7 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.event_log import note_event, read_entries
 from tfckpt_trainer.rundir.heartbeats.health import (
     is_live,
-    read_workers,
+    read_worker,
     trainer_answers,
 )
 from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here
@@ -39,6 +39,9 @@ from tfckpt_trainer.words.advice import Advice, command_or_key
 
 LOOK_SECONDS = 1.0
 """Seconds between two looks at the command queue."""
+
+IDLE_LOOK_SECONDS = 300.0
+"""The same on a network disk while all workers train and nobody asked for anything."""
 
 _STARTS = {EventKind.SUBMIT, EventKind.START, EventKind.RESTART}
 
@@ -270,16 +273,18 @@ class StopCommands:
                 words = "The run was launched again before it was carried out."
                 self._queue.finish(advance(command, CommandState.FAILED, words))
 
-    def look(self, *, hangs: bool) -> bool:
+    def look(self, *, hangs: bool, may_wait: bool = False) -> bool:
         """Looks at the command queue from time to time; returns whether to end the workers now.
 
         Args:
             hangs: Whether a worker does not react. Only that keeps the others from acting on a
                 command: a step, or a validation after it, may take longer than any limit.
+            may_wait: Whether all workers train and nobody asked for anything.
         """
         if self._requester:
             return True
-        if time.monotonic() - self._looked_at < LOOK_SECONDS:
+        pause = IDLE_LOOK_SECONDS if may_wait and not self._claimed_since else LOOK_SECONDS
+        if time.monotonic() - self._looked_at < pause:
             return False
         self._looked_at = time.monotonic()
         # A disk that fails must not end training.
@@ -319,7 +324,7 @@ class StopCommands:
 
     def _trainer_takes_commands(self) -> bool:
         """Whether the trainer claims commands now, or once it has restored a checkpoint."""
-        chief = next((worker for worker in read_workers(self._run) if worker.index == 0), None)
+        chief = read_worker(self._run, 0)
         begins = chief is not None and chief.phase in BEFORE_RUN
         return not begins and trainer_answers(self._run, time.time())
 

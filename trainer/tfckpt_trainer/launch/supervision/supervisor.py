@@ -371,7 +371,9 @@ class Supervisor:
     def _look_for_stop(self, attempt: Attempt | None = None) -> None:
         """Asks itself to stop if a command to stop has come that the trainer cannot carry out."""
         silent = attempt.silent if attempt is not None else None
-        if self._stop_commands.look(hangs=silent is not None):
+        trains = attempt is not None and attempt.stepped and not attempt.exits and silent is None
+        may_wait = trains and not self._report.attention.is_given
+        if self._stop_commands.look(hangs=silent is not None, may_wait=may_wait):
             cause = f" Worker {silent[0]} did not react." if silent is not None else ""
             self.stop(f"{self._why_stopped}{cause}")
 
@@ -382,7 +384,7 @@ class Supervisor:
     def _tick(self) -> None:
         """Does the periodic work during every wait."""
         self._report.beat_if_due()
-        self._log_clock.record_if_due(self._logs)
+        self._log_clock.record_if_due(self._logs, is_looked_at=self._report.attention.is_given)
 
     def _silence(self) -> str:
         return (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import time
@@ -15,11 +14,15 @@ import psutil
 from tfckpt_trainer.launch.processes.cluster import says_port_taken
 from tfckpt_trainer.launch.processes.logs import ERROR_LINES, last_lines
 from tfckpt_trainer.launch.processes.workers import Worker
+from tfckpt_trainer.launch.supervision.heartbeat_reader import HeartbeatReader
 from tfckpt_trainer.launch.supervision.restart_policy import Attempt, Exit
+from tfckpt_trainer.rundir.heartbeats.attention import INTERVAL_SECONDS
 from tfckpt_trainer.rundir.heartbeats.health import (
+    LOST_AFTER_INTERVALS,
     STALLED_AFTER_CALLS,
+    heartbeat_age,
     is_of_start,
-    read_workers,
+    lost_after,
     told_until,
 )
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
@@ -28,7 +31,6 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.failure import OutOfMemory, ScriptFault
 from tfckpt_trainer.rundir.records.worker import BEFORE_RUN, Activity, Phase, WorkerStatus
-from tfckpt_trainer.rundir.storage.owners import is_own_there
 from tfckpt_trainer.scripts.script_errors import ScriptError, find_crash_line, find_script_error
 
 DEGRADED_SECONDS = 10.0
@@ -59,7 +61,7 @@ class Episodes:
         else:
             now = self._clock()
             self._silent_since = now if self._silent_since is None else self._silent_since
-            if now - self._silent_since < DEGRADED_SECONDS:
+            if now - self._silent_since + attempt.silent_before < DEGRADED_SECONDS:
                 return None
             index, why = attempt.silent
             return EventKind.DEGRADED, f"Worker {index} {why}."
@@ -152,7 +154,7 @@ _CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal
 """Signals at which `faulthandler` writes where the script is."""
 
 LOOK_SECONDS = 1.0
-"""Seconds between two reads of the heartbeats."""
+"""Seconds between two reads of the heartbeats, while one may be new."""
 
 _COLLECTIVE = frozenset({Activity.SAVING, Activity.RESTORING})
 """Activities that all workers begin after the same step."""
@@ -203,6 +205,15 @@ class Standstill:
         return max(0.0, until - max(*steps, self._trained_since))
 
 
+def _seconds_lost(status: WorkerStatus) -> float:
+    """Returns by how much later a silent worker is seen, if its heartbeats were rare."""
+    is_rare = status.lost_after_seconds is not None
+    if not is_rare or heartbeat_age(status.updated_at, time.time()) < lost_after(status):
+        # A process that is stopped by a signal is seen at once.
+        return 0.0
+    return lost_after(status) - LOST_AFTER_INTERVALS * INTERVAL_SECONDS
+
+
 class Watch:
     """Observes the workers from their start on."""
 
@@ -235,8 +246,8 @@ class Watch:
         self._stepped = False
         self._saved = False
         self._memory = MemoryWatch()
-        self._own_ids = {os.geteuid()}
         self._save: tuple[float | None, float] = self._saved_at(), 0.0
+        self._heartbeats = HeartbeatReader(run, len(workers))
         self._attempt = self._gather()
 
     def look(self) -> Attempt:
@@ -245,7 +256,8 @@ class Watch:
             worker.exit_code is not None and worker.index not in self._exits
             for worker in self._workers
         )
-        if ended or time.monotonic() - self._looked_at >= LOOK_SECONDS:
+        is_due = time.monotonic() - self._looked_at >= LOOK_SECONDS
+        if ended or (is_due and self._heartbeats.is_due(time.time())):
             self._attempt = self._gather()
         return self._attempt
 
@@ -262,11 +274,8 @@ class Watch:
         saved_at = self._saved_at()
         # Before the heartbeats: the last one of a process that has ended must not be missed.
         codes = {worker.index: worker.exit_code for worker in self._workers}
-        statuses = {
-            status.index: status
-            for status in read_workers(self._run, len(self._workers))
-            if self._is_own(self._run.worker_status(status.index))
-        }
+        has_ended = any(code is not None for code in codes.values())
+        statuses = self._heartbeats.read(time.time(), everything=has_ended)
         # A process that only imported the library may belong to a script that does not use it.
         self._heard.update(i for i, status in statuses.items() if status.phase is not Phase.PREPARE)
         self._opened |= {i for i, status in statuses.items() if status.phase not in BEFORE_RUN}
@@ -280,6 +289,7 @@ class Watch:
                 # End the processes that it started in its group.
                 worker.kill()
                 self._exits[worker.index] = self._exit(worker, code, statuses.get(worker.index))
+        silent = silent_worker(list(statuses.values()), time.time())
         return Attempt(
             workers=len(self._workers),
             seconds=time.monotonic() - self._began_clock,
@@ -291,7 +301,8 @@ class Watch:
             saved=self._saved,
             stands_for=self._stands_for(statuses.values(), saved_at),
             suspect=likely_straggler(list(statuses.values()), time.time()),
-            silent=silent_worker(list(statuses.values()), time.time()),
+            silent=silent,
+            silent_before=_seconds_lost(statuses[silent[0]]) if silent is not None else 0.0,
             call_seconds=max((s.call_seconds or 0.0 for s in statuses.values()), default=0.0),
             in_script={(s.activity, s.phase) for s in statuses.values()}
             == {(Activity.TRAINING, Phase.SCRIPT)},
@@ -337,16 +348,6 @@ class Watch:
         if names_memory_kill(log):
             return OutOfMemory.LOGGED
         return self._memory.judge() if is_here and code == -signal.SIGKILL else None
-
-    def _is_own(self, path: Path) -> bool:
-        """Whether this user wrote a heartbeat: whoever may write there can copy an old one."""
-        try:
-            owner = os.lstat(path).st_uid
-        except OSError:
-            return False
-        if owner not in self._own_ids and is_own_there(path.parent, owner, os.geteuid()):
-            self._own_ids.add(owner)
-        return owner in self._own_ids
 
     def _stands_for(self, statuses: Collection[WorkerStatus], saved_at: float | None) -> float:
         """Returns for how long no worker made a step; one that saves may be unable to say so."""

@@ -17,10 +17,14 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Ending
+from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 from tfckpt_trainer.scripts.exit_statuses import ExitStatuses, choose_statuses
 from tfckpt_trainer.words.times import CLOCK, local_time
 
 LOOK_SECONDS = 0.2
+
+NETWORK_READ_SECONDS = 2.0
+"""Seconds between two reads of what the supervisor reports on a network disk."""
 
 
 def follow_run(
@@ -65,10 +69,12 @@ def follow_run(
             told.add(entry.message)
             on_event(f"{local_time(entry.at, CLOCK)} {entry.message}")
 
-    last = supervisor
+    pause = NETWORK_READ_SECONDS if is_network_file_system(run.root) else 0.0
+    last, read_at = supervisor, time.monotonic()
     while process_lives(supervisor.pid, supervisor.process_started_at):
-        last = _newest_of(run, last)
-        report()
+        if time.monotonic() - read_at >= pause:
+            last, read_at = _newest_of(run, last), time.monotonic()
+            report()
         time.sleep(LOOK_SECONDS)
     last = _newest_of(run, last)
     report()
