@@ -120,6 +120,28 @@ def test_optimizers_of_keras_3_are_refused_with_the_way_out(tmp_path):
         assert "TF_USE_LEGACY_KERAS=1" in cluster.output()
 
 
+def test_a_value_whose_worker_dies_before_the_chief_has_it_is_computed_again():
+    import tensorflow as tf
+
+    from tfckpt_trainer.training.steps.parameter_server_step import fetched
+
+    class Lost:
+        """A value that another worker has computed again after a join."""
+
+        joined = False
+
+        def fetch(self):
+            if not self.joined:
+                raise tf.errors.UnavailableError(None, None, "Connection reset by peer")
+            return 3.0
+
+        def join(self):
+            self.joined = True
+
+    lost = Lost()
+    assert fetched(lost, lost) == 3.0
+
+
 @of_keras_2
 def test_an_error_of_a_step_ends_the_run_with_that_error(tmp_path):
     run = RunDirectory(tmp_path / "run")

@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.training.keras_library import apply_gradients, applying_method
+from tfckpt_trainer.training.process.signals_and_exit import PEER_ERRORS
 from tfckpt_trainer.training.steps.step_functions import (
     CallResult,
     ReplicaStep,
@@ -64,7 +65,7 @@ class ParameterServerStep:
         scheduled = [
             self._coordinator.schedule(self._compute, args=(element,)) for element in elements
         ]
-        results = [result.fetch() for result in scheduled]
+        results = [fetched(self._coordinator, result) for result in scheduled]
         if self._variables:
             gradients = [of_worker for _, of_worker in results]
             # Not by a worker: if it died meanwhile, TensorFlow would have another one begin again.
@@ -201,7 +202,7 @@ def mean_over_workers(
 
     def run(elements: list[Any]) -> dict[str, float]:
         scheduled = [coordinator.schedule(compute, args=(element,)) for element in elements]
-        rows = [result.fetch() for result in scheduled]
+        rows = [fetched(coordinator, result) for result in scheduled]
         means = sum(rows) / len(rows)
         return dict(zip(names, means.tolist(), strict=True))
 
@@ -220,12 +221,27 @@ class _ScheduledRow:
         self._result = result
 
     def numpy(self) -> Any:
-        """Waits for the step; raises its error, or that of another one that cancelled it."""
-        try:
-            return self._result.fetch()
-        except tf.errors.CancelledError:
-            self._coordinator.join()
-            raise
+        """Waits for the step, and returns its value."""
+        return fetched(self._coordinator, self._result)
+
+
+def fetched(
+    coordinator: tf.distribute.coordinator.ClusterCoordinator,
+    result: tf.distribute.coordinator.RemoteValue,
+) -> Any:
+    """Waits for a scheduled step, and returns its value.
+
+    Raises:
+        Exception: A step failed: this one, or another one that cancelled it.
+        tf.errors.OpError: A parameter server is gone.
+    """
+    try:
+        return result.fetch()
+    except PEER_ERRORS:
+        # A value is announced before the chief has a copy. If its worker dies in between,
+        # another one computes the step again; the chief waits for that here.
+        coordinator.join()
+        return result.fetch()
 
 
 @contextmanager
