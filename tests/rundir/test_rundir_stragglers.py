@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from tfckpt_trainer.rundir.heartbeats.stragglers import find_straggler, likely_straggler
-from tfckpt_trainer.rundir.records.worker import Activity, Phase, WorkerStatus
+from tfckpt_trainer.rundir.records.worker import Activity, Phase, TaskShare, WorkerStatus
 from waiting import wait_until
 
 NOW = 1_000_000.0
@@ -112,3 +112,19 @@ def test_one_that_serves_holds_up_a_chief_that_makes_no_step():
     )
     going = worker(0, last_step_at=NOW - 0.1)
     assert find_straggler([going, *calm[1:]], NOW) is None
+
+
+def test_a_worker_that_computes_less_than_half_of_what_others_do_is_named():
+    def cluster(*rates):
+        shares = [TaskShare(job="worker", task=n, steps_per_second=r) for n, r in enumerate(rates)]
+        chief = worker(
+            0, job="chief", last_step_at=NOW - 0.2, shares=[*shares, TaskShare(job="ps", task=0)]
+        )
+        served = {"activity": Activity.SERVING, "phase": None}
+        workers = [worker(1 + n, job="worker", **served) for n in range(len(rates))]
+        return [chief, *workers, worker(1 + len(rates), job="ps", **served)]
+
+    assert find_straggler(cluster(10.0, 4.0, 9.0), NOW) == (2, "computes 4 steps/s, and others 10")
+    assert find_straggler(cluster(10.0, 6.0, 9.0), NOW) is None
+    assert find_straggler(cluster(0.0, 0.0), NOW) is None
+    assert find_straggler(cluster(10.0), NOW) is None

@@ -74,6 +74,11 @@ def test_each_checkpoint_has_all_steps_before_it_and_none_after(tmp_path):
     with counting(root, "--guard", "above number 300: save, pause; at most 1") as cluster:
         run = SteeredRun(cluster)
         run.wait_for_step(60)
+        shares = {(one.job, one.task): one for one in run.workers()[0].shares}
+        # The two servers hold a count of each kind; the chief its own variables.
+        held = [shares["ps", task].variable_bytes for task in (0, 1)]
+        assert sum(held) == 36
+        assert all(shares["worker", task].steps_per_second > 0 for task in (0, 1))
         saved = run.ask(CommandKind.SAVE)
         assert saved.state is CommandState.DONE, saved.message
         back = run.ask(CommandKind.RESTORE, name="ckpt-50")

@@ -7,10 +7,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from tfckpt_trainer.rundir.heartbeats.health import WorkerState
-from tfckpt_trainer.rundir.records.worker import Activity, GpuStatus, WorkerStatus
+from tfckpt_trainer.rundir.records.worker import Activity, GpuStatus, TaskShare, WorkerStatus
 from tfckpt_tui.app.widgets.base.columns import choose, column_of
 from tfckpt_tui.formats.worker_columns import (
     COLUMNS,
+    NO_SHARE,
     WorkerView,
     json_record,
     json_values,
@@ -37,7 +38,8 @@ STATUS = WorkerStatus(
         GpuStatus(name="b", memory_used=1 << 30, memory_total=4 << 30, use_percent=70.0),
     ],
 )
-VIEW = WorkerView(STATUS, WorkerState.TRAINING, 1.0)
+SHARE = TaskShare(job="worker", task=2, steps_per_second=1234.0, variable_bytes=2_500_000)
+VIEW = WorkerView(STATUS, WorkerState.TRAINING, 1.0, share=SHARE)
 
 
 def facts(view: WorkerView) -> Any:
@@ -73,15 +75,30 @@ def test_each_column_has_room_in_a_terminal_of_120():
 def test_gpus_are_shown_by_the_busiest_and_all_their_memory():
     assert texts(VIEW)["gpu"] == "70%"
     assert texts(VIEW)["gpu-memory"] == "2.15 GB of 8.59 GB"
-    assert matters(VIEW) == {"job": False, "gpu": True, "gpu-memory": True}
+    assert matters(VIEW) == {
+        "job": False,
+        "rate": True,
+        "variables": True,
+        "gpu": True,
+        "gpu-memory": True,
+    }
+
+
+def test_what_no_chief_knows_of_any_worker_is_left_out_of_tables():
+    assert texts(VIEW)["rate"] == "1.23k"
+    assert texts(VIEW)["variables"] == "2.50 MB"
+    apart = [facts(replace(VIEW, share=NO_SHARE)), facts(replace(VIEW, share=NO_SHARE))]
+    both = [facts(VIEW), apart[0]]
+    headings = [table(workers, lambda column: column.status)[0] for workers in (both, apart)]
+    assert set(headings[0]) - set(headings[1]) == {"STEPS/S", "VARIABLES"}
 
 
 def test_what_is_not_known_is_a_dash():
     unknown = WorkerView(replace(STATUS, gpus=[], loss=None, step=0), WorkerState.LOST, 60.0)
     shown = texts(unknown)
-    names = ("step", "loss", "time", "p95", "input", "cpu", "memory", "gpu", "gpu-memory")
+    names = ("step", "loss", "time", "p95", "rate", "input", "cpu", "memory", "variables", "gpu")
     assert {name: shown[name] for name in names} == dict.fromkeys(names, "–")
-    assert matters(unknown) == {"job": False, "gpu": False, "gpu-memory": False}
+    assert not any(matters(unknown).values())
 
 
 def test_a_worker_that_is_gone_uses_nothing():

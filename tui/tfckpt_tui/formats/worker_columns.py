@@ -13,7 +13,13 @@ import msgspec
 
 from tfckpt_trainer.catalog.scan.alerts import FIRST_START_SECONDS
 from tfckpt_trainer.rundir.heartbeats.health import WorkerState
-from tfckpt_trainer.rundir.records.worker import BEFORE_RUN, GpuStatus, Phase, WorkerStatus
+from tfckpt_trainer.rundir.records.worker import (
+    BEFORE_RUN,
+    GpuStatus,
+    Phase,
+    TaskShare,
+    WorkerStatus,
+)
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.list_columns import JsonField, ListCell, record_of, right_aligned
 
@@ -52,6 +58,9 @@ def phase_in_words(status: WorkerStatus, now: float) -> str:
     return f"{words} {units.duration(seconds)}"
 
 
+NO_SHARE = TaskShare(job="", task=0)
+"""What a process does for a chief where none coordinates it."""
+
 _BEFORE_POSITION = frozenset({None, *BEFORE_RUN, Phase.RESTORE})
 
 
@@ -64,6 +73,7 @@ class WorkerView(msgspec.Struct, frozen=True):
         age: Age of the heartbeat in seconds.
         straggling: Why it seems to slow down the others; empty if it does not.
         silence: Why it does not react; empty if it does.
+        share: What it does for the chief that coordinates it.
     """
 
     status: WorkerStatus
@@ -71,6 +81,7 @@ class WorkerView(msgspec.Struct, frozen=True):
     age: float
     straggling: str = ""
     silence: str = ""
+    share: TaskShare = NO_SHARE
 
     @property
     def is_past(self) -> bool:
@@ -95,8 +106,8 @@ class WorkerColumn(msgspec.Struct, frozen=True, kw_only=True):
         text: The value in all tables, made from the record of `json_record`.
         cell: Column of the app's table.
         is_measured: Whether it is measured in steps, and means nothing while a worker starts.
-        matters: Whether it says something about a worker; the app leaves a column out that says
-            nothing about any. By default it is always shown.
+        matters: Whether it says something about a worker; a column that says nothing about any is
+            left out. By default it is always shown.
         status: Heading in `status`.
         report: Heading in the report.
     """
@@ -243,6 +254,21 @@ COLUMNS: tuple[WorkerColumn, ...] = (
         is_measured=True,
     ),
     WorkerColumn(
+        key="rate",
+        value=lambda view, _: None if view.is_past else view.share.steps_per_second,
+        json=JsonField(
+            "steps_per_second",
+            float | None,
+            "Steps that it computes for the chief that coordinates it, in the last half minute.",
+        ),
+        text=lambda worker: units.rate(worker.steps_per_second).removesuffix("/s"),
+        cell=ListCell("steps/s", 7, rank=1),
+        is_measured=True,
+        matters=lambda view: view.share.steps_per_second is not None,
+        status="STEPS/S",
+        report="steps per second",
+    ),
+    WorkerColumn(
         key="input",
         value=lambda view, _: view.status.input_wait_seconds,
         json=JsonField(
@@ -304,6 +330,20 @@ COLUMNS: tuple[WorkerColumn, ...] = (
         report="memory",
     ),
     WorkerColumn(
+        key="variables",
+        value=lambda view, _: None if view.is_past else view.share.variable_bytes,
+        json=JsonField(
+            "variable_bytes", int | None, "Size of the variables that a parameter server holds."
+        ),
+        text=lambda worker: (
+            "–" if worker.variable_bytes is None else units.size(worker.variable_bytes)
+        ),
+        cell=ListCell("variables", 9, rank=2),
+        matters=lambda view: view.share.variable_bytes is not None,
+        status="VARIABLES",
+        report="variables",
+    ),
+    WorkerColumn(
         key="gpu",
         value=lambda view, _: _gpus(view),
         json=JsonField("gpus", tuple[GpuStatus, ...], "Its GPUs; empty without `nvidia-ml-py`."),
@@ -357,6 +397,11 @@ def table(
         workers: Records of `json_record`.
         heading: Returns the heading of a column; one without is left out.
     """
-    columns = [column for column in COLUMNS if heading(column)]
+    columns = [
+        column
+        for column in COLUMNS
+        if heading(column)
+        and (column.matters is None or {column.text(worker) for worker in workers} != {"–"})
+    ]
     rows = [[column.text(worker) for column in columns] for worker in workers]
     return [heading(column) for column in columns], rows, right_aligned(c.cell for c in columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from tfckpt_trainer.rundir.heartbeats.clock import OF_A_COPY
@@ -16,7 +17,13 @@ from tfckpt_trainer.rundir.heartbeats.health import (
 )
 from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here, process_namespace
 from tfckpt_trainer.rundir.heartbeats.process_table import find_process
-from tfckpt_trainer.rundir.records.worker import BEFORE_RUN, Activity, Phase, WorkerStatus
+from tfckpt_trainer.rundir.records.worker import (
+    BEFORE_RUN,
+    Activity,
+    Phase,
+    TaskShare,
+    WorkerStatus,
+)
 from tfckpt_trainer.words.times import local_time
 
 QUIET_PERCENT = 25.0
@@ -28,6 +35,23 @@ HELD_UP_CALLS = 5.0
 
 CPU_STALL_RATIO = 0.25
 """CPU stall above which a worker counts as slowed."""
+
+
+SLOW_SHARE = 0.5
+"""Steps that a slow worker computes, for each of the median of the others."""
+
+
+def shares_by_index(statuses: Sequence[WorkerStatus]) -> dict[int, TaskShare]:
+    """Returns what each process does for the chief that coordinates it, by the process's index."""
+    shares = {(one.job, one.task): one for status in statuses for one in status.shares}
+    found: dict[int, TaskShare] = {}
+    tasks: Counter[str] = Counter()
+    for status in sorted(statuses, key=lambda status: status.index):
+        share = shares.get((status.job, tasks[status.job]))
+        tasks[status.job] += 1
+        if share is not None:
+            found[status.index] = share
+    return found
 
 
 def likely_straggler(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] | None:
@@ -67,7 +91,7 @@ def find_straggler(
     usual = max((status.call_seconds or 0.0 for status in training), default=0.0)
     if steps and until - max(steps) > max(HELD_UP_SECONDS, HELD_UP_CALLS * usual):
         return likely_straggler(statuses, now)
-    return _cpu_stall(training, now)
+    return _cpu_stall(training, now) or _computes_slowly(statuses)
 
 
 def describe_lost_worker(
@@ -173,6 +197,22 @@ def _cpu_stall(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] 
     status = max(slowed, key=lambda status: status.cpu_stall_ratio or 0.0)
     share = round(100 * (status.cpu_stall_ratio or 0.0))
     return status.index, f"waits for a free core {share}% of the time (CPU stall)"
+
+
+def _computes_slowly(statuses: Sequence[WorkerStatus]) -> tuple[int, str] | None:
+    rates = {
+        index: share.steps_per_second
+        for index, share in shares_by_index(statuses).items()
+        if share.steps_per_second is not None
+    }
+    if len(rates) < 2 or max(rates.values()) == 0:
+        return None
+    slowest = min(rates, key=lambda index: rates[index])
+    others = sorted(rate for index, rate in rates.items() if index != slowest)
+    usual = others[len(others) // 2]
+    if rates[slowest] >= SLOW_SHARE * usual:
+        return None
+    return slowest, f"computes {rates[slowest]:.3g} steps/s, and others {usual:.3g}"
 
 
 def _computes_alone(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] | None:

@@ -100,6 +100,22 @@ class SaveStatus(msgspec.Struct, frozen=True, kw_only=True):
     waits_for_room: bool = False
 
 
+class TaskShare(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker or a parameter server does for the chief that coordinates it.
+
+    Attributes:
+        job: Its job in TensorFlow's cluster: `worker` or `ps`.
+        task: Its number in that job.
+        steps_per_second: Steps that it computed in the last half minute; None if it computes none.
+        variable_bytes: Size of the variables that it holds; None if it holds none.
+    """
+
+    job: str
+    task: int
+    steps_per_second: float | None = None
+    variable_bytes: int | None = None
+
+
 class NotFiniteMetric(msgspec.Struct, frozen=True, kw_only=True):
     """A metric whose newest value is NaN or infinite.
 
@@ -147,6 +163,8 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
         not_finite: The metrics in `metrics` that are null because they are NaN or infinite.
         saves: The saves of the run, in the heartbeat of the chief; None in all others.
         hyperparameters: Values that can be changed, in the heartbeat of the chief.
+        shares: What each worker and parameter server does, in the heartbeat of a chief that
+            coordinates them.
         write_problem: Why the chief cannot write a file of the run; empty if it can.
     """
 
@@ -184,6 +202,7 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
     not_finite: list[NotFiniteMetric] = []
     saves: SaveStatus | None = None
     hyperparameters: list[Hyperparameter] = []
+    shares: list[TaskShare] = []
     write_problem: str = ""
     lost_after_seconds: float | None = None
 

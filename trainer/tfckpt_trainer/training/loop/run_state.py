@@ -34,7 +34,7 @@ from tfckpt_trainer.training.loop.error_save import LoopProgress
 from tfckpt_trainer.training.loop.run_options import RunOptions
 from tfckpt_trainer.training.pipelines.input_state import InputState
 from tfckpt_trainer.training.state.passed import check_asynchronous
-from tfckpt_trainer.training.state.variables import is_variable, raw_variable
+from tfckpt_trainer.training.state.variables import bytes_by_device, is_variable, raw_variable
 from tfckpt_trainer.training.steps.inputs import InputDataset, Inputs
 from tfckpt_trainer.training.telemetry.telemetry import Telemetry
 from tfckpt_trainer.training.workers.loss_scaling import check_finite_on_all_replicas
@@ -94,7 +94,7 @@ class LiveRunState:
         telemetry: Telemetry,
         options: RunOptions,
     ) -> None:
-        on_servers = uses_parameter_servers(strategy)
+        self._on_servers = on_servers = uses_parameter_servers(strategy)
         if is_legacy(passed.optimizer) and isinstance(passed.model, keras.Model):
             build_optimizer(passed.optimizer, passed.model.trainable_variables)
         if group.is_asynchronous:
@@ -181,6 +181,8 @@ class LiveRunState:
         """
         self.saved.shared.late_variables.check(self.saved.shared.find())
         self.traced.first_step_done()
+        if self._on_servers:
+            self._telemetry.metrics.shares.hold(bytes_by_device(self.variables()))
 
     def _agree_on_hyperparameters(self) -> None:
         """Leaves out those of optimizers that are not equal on all workers."""

@@ -118,7 +118,9 @@ class StepBuilder:
             if dataset_end is not None:
                 dataset_end.call_computed(flags.may_end)
 
-        hooks = StepHooks(flags, on_result, self._state.traced.add_function())
+        hooks = StepHooks(
+            flags, on_result, self._state.traced.add_function(), self._metrics.shares.computed
+        )
         if uses_parameter_servers(self._strategy):
             if run_eagerly:
                 raise UsageError("With parameter servers, a step cannot run eagerly.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
@@ -120,6 +120,15 @@ def components(variable: Any) -> tuple[Any, ...]:
     """Returns the variables that hold the value on this worker, one per replica or partition."""
     raw = raw_variable(variable)
     return tuple(raw.variables if is_partitioned(raw) else getattr(raw, "values", (raw,)))
+
+
+def bytes_by_device(variables: Iterable[Any]) -> dict[str, int]:
+    """Returns the size of variables by the device that holds them."""
+    sizes: Counter[str] = Counter()
+    for variable in variables:
+        for part in components(variable):
+            sizes[part.device] += part.dtype.size * (part.shape.num_elements() or 0)
+    return sizes
 
 
 def replicas_of(variable: Any) -> tuple[Any, ...]:

@@ -66,6 +66,8 @@ class ParameterServerStep:
             self._coordinator.schedule(self._compute, args=(element,)) for element in elements
         ]
         results = [fetched(self._coordinator, result) for result in scheduled]
+        for result in scheduled:
+            self._hooks.computed(device_of(result))
         if self._variables:
             gradients = [of_worker for _, of_worker in results]
             # Not by a worker: if it died meanwhile, TensorFlow would have another one begin again.
@@ -157,7 +159,11 @@ class AsynchronousStep:
         flags = self._hooks.flags()
         batches = several(batch) if self._takes_list else [batch]
         rows = [
-            _ScheduledRow(self._coordinator, self._coordinator.schedule(self._compute, elements))
+            _ScheduledRow(
+                self._coordinator,
+                self._coordinator.schedule(self._compute, elements),
+                self._hooks.computed,
+            )
             for elements in batches
         ]
         # To schedule the first has traced it, which found the names.
@@ -178,6 +184,12 @@ class AsynchronousStep:
         self._names = tuple(metrics)
         # A sum over one replica, and the number of replicas.
         return tf.stack([*metrics.values(), 1.0])
+
+
+def device_of(result: tf.distribute.coordinator.RemoteValue) -> str:
+    """Returns the device on which a step was computed. There is no public way to ask."""
+    device: str = tf.nest.flatten(result._values)[0].device
+    return device
 
 
 def mean_over_workers(
@@ -216,13 +228,17 @@ class _ScheduledRow:
         self,
         coordinator: tf.distribute.coordinator.ClusterCoordinator,
         result: tf.distribute.coordinator.RemoteValue,
+        computed: Callable[[str], None],
     ) -> None:
         self._coordinator = coordinator
         self._result = result
+        self._computed = computed
 
     def numpy(self) -> Any:
         """Waits for the step, and returns its value."""
-        return fetched(self._coordinator, self._result)
+        value = fetched(self._coordinator, self._result)
+        self._computed(device_of(self._result))
+        return value
 
 
 def fetched(

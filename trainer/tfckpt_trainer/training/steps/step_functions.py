@@ -135,11 +135,13 @@ class StepHooks:
         flags: Returns the flags of this worker for the next step.
         on_result: Takes the result of each call.
         tracing: Called while the graph is made.
+        computed: Takes the device of each step that a worker computed for this process.
     """
 
     flags: Callable[[], StepFlags]
     on_result: OnResult
     tracing: Callable[[], None]
+    computed: Callable[[str], None]
 
 
 def of_script(function: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -342,5 +342,6 @@ class Heartbeat:
             not_finite=list(metrics.not_finite.current),
             saves=metrics.saves.status(metrics.step),
             hyperparameters=metrics.hyperparameters(),
+            shares=metrics.shares.read(),
             write_problem=metrics.write_problem,
         )

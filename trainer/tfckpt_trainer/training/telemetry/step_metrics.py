@@ -15,6 +15,7 @@ from tfckpt_trainer.rundir.records.failure import ScriptFault
 from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase, SaveStatus
 from tfckpt_trainer.training.telemetry.finite_watch import FiniteWatch
+from tfckpt_trainer.training.telemetry.task_shares import TaskShares
 
 LONGEST_PROBLEM = 600
 """Characters kept of a problem. A heartbeat on a full disk must fit into the blocks it has."""
@@ -164,6 +165,7 @@ class StepMetrics:
         finished_steps: Steps that the summary writer has not taken yet.
         not_finite: The metrics whose newest value is NaN or infinite.
         saves: The outcomes of saves.
+        shares: What the workers and parameter servers do for this process, if it coordinates them.
         hyperparameters: Returns values that can be changed; none but on the chief.
         write_problem: Why the chief cannot write a file of the run; empty if it can.
         on_step: Called with each step whose metrics are known.
@@ -192,6 +194,7 @@ class StepMetrics:
     )
     not_finite: FiniteWatch = field(default_factory=FiniteWatch)
     saves: SaveTally = field(default_factory=SaveTally)
+    shares: TaskShares = field(default_factory=TaskShares)
     hyperparameters: Callable[[], list[Hyperparameter]] = list
     write_problem: str = ""
     on_step: Callable[[StepSummary], None] = ignore_step

@@ -25,7 +25,12 @@ from tfckpt_trainer.rundir.heartbeats.health import (
     knows_step,
     serves_commands,
 )
-from tfckpt_trainer.rundir.heartbeats.stragglers import find_straggler, is_process_gone, why_silent
+from tfckpt_trainer.rundir.heartbeats.stragglers import (
+    find_straggler,
+    is_process_gone,
+    shares_by_index,
+    why_silent,
+)
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
@@ -35,7 +40,7 @@ from tfckpt_trainer.words.advice import Advice
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.process_columns import HostProcess
 from tfckpt_tui.formats.text import clean
-from tfckpt_tui.formats.worker_columns import WorkerView
+from tfckpt_tui.formats.worker_columns import NO_SHARE, WorkerView
 from tfckpt_tui.reports.run_facts import EventFileFacts, FailureFacts
 from tfckpt_tui.services.batch.job_alerts import find_job_alerts
 from tfckpt_tui.services.batch.job_view import JobView, state_with_job, with_events
@@ -485,6 +490,7 @@ def has_lost_steps(heartbeats: Heartbeats, state: RunState) -> bool:
 def _views(heartbeats: Heartbeats) -> tuple[WorkerView, ...]:
     now = heartbeats.now
     index, why = find_straggler(heartbeats.statuses, now, heartbeats.lives) or (None, "")
+    shares = shares_by_index(heartbeats.statuses)
     return tuple(
         WorkerView(
             status,
@@ -492,6 +498,7 @@ def _views(heartbeats: Heartbeats) -> tuple[WorkerView, ...]:
             heartbeat_age(status.updated_at, now),
             silence or (why if status.index == index else ""),
             silence,
+            shares.get(status.index, NO_SHARE),
         )
         for status, state in heartbeats.workers
         for silence in [why_silent(status, now, heartbeats.lives)]
