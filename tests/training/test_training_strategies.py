@@ -9,7 +9,7 @@ from training_cluster import SCRIPTS, Cluster
 
 from reserved_ports import reserved_ports
 from tensorflow_processes import TensorFlowProcess, run_with_tensorflow
-from tfckpt_trainer.cluster.tasks import cluster_of, tasks, tf_config
+from tfckpt_trainer.cluster.tasks import Task, cluster_of, tasks, tf_config
 from tfckpt_trainer.launch.processes.cluster import addresses
 from tfckpt_trainer.rundir.heartbeats.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -66,6 +66,15 @@ def test_parameter_servers_without_a_cluster_are_told_how_to_get_one():
     message = message_of("parameter-server", TF_CONFIG="")
     assert "needs TF_CONFIG with a chief, workers and parameter servers" in message
     assert "--parameter-servers M" in message
+
+
+@pytest.mark.parametrize("strategy", ["multi-worker", "parameter-server"])
+def test_an_evaluator_is_told_to_read_checkpoints_instead(strategy):
+    members = [*tasks(1, 1), Task("evaluator", 0)]
+    cluster = cluster_of(members[:-1], addresses([1, 2, 3]))
+    message = message_of(strategy, TF_CONFIG=tf_config(cluster, members[-1]))
+    assert "TF_CONFIG makes this process an evaluator" in message
+    assert "tf.train.checkpoints_iterator" in message
 
 
 def test_a_pod_without_its_index_is_told_what_is_missing():

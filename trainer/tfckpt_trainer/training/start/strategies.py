@@ -153,8 +153,8 @@ def create_strategy(
             implementation that `TFCKPT_COMMUNICATION` names: `auto`, `ring` or `nccl`.
 
     Raises:
-        UsageError: The name is unknown, there is no TPU, or neither `TF_CONFIG` nor Slurm
-            describes a cluster.
+        UsageError: The name is unknown, there is no TPU, neither `TF_CONFIG` nor Slurm describes a
+            cluster, or this process is an evaluator.
     """
     try:
         chosen = StrategyName(name)
@@ -177,6 +177,7 @@ def create_strategy(
         # An export runs in one process, whatever the strategy of the run is.
         return tf.distribute.OneDeviceStrategy("/CPU:0")
     if chosen.has_cluster:
+        _refuse_evaluator()
         _use_slurm(parameter_servers if chosen is StrategyName.PARAMETER_SERVER else 0)
     if chosen is StrategyName.MULTI_WORKER and not os.environ.get("TF_CONFIG"):
         os.environ.update(cluster_of_indexed_job(os.environ))
@@ -215,6 +216,16 @@ def _communication() -> tf.distribute.experimental.CommunicationOptions:
             f"TFCKPT_COMMUNICATION is {text!r}; expected auto, ring or nccl."
         ) from None
     return tf.distribute.experimental.CommunicationOptions(implementation=named)
+
+
+def _refuse_evaluator() -> None:
+    """Refuses a task that is no part of the cluster."""
+    if _task_type() == "evaluator":
+        raise UsageError(
+            "TF_CONFIG makes this process an evaluator, which takes no part in training. Evaluate "
+            "in a script of its own, without a strategy: it restores the checkpoints of the run as "
+            "they come, with tf.train.checkpoints_iterator."
+        )
 
 
 def _use_slurm(parameter_servers: int) -> None:
@@ -328,6 +339,14 @@ def _peer_seconds() -> float:
     if not 0 < seconds < math.inf:
         raise UsageError(f"TFCKPT_PEER_SECONDS is {text!r}; expected a number of seconds above 0.")
     return seconds
+
+
+def _task_type() -> str:
+    """Returns the job of this process in `TF_CONFIG`; empty if it is missing or invalid."""
+    try:
+        return str(json.loads(os.environ["TF_CONFIG"])["task"]["type"])
+    except (KeyError, ValueError, TypeError):
+        return ""
 
 
 def _jobs() -> dict[str, int]:
