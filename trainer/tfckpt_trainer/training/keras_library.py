@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any
 import keras
 import keras as keras_3
 import tensorflow as tf
-from keras import Variable
+
+try:
+    from keras import Variable
+except ImportError:
+    raise ImportError(
+        "tfckpt_trainer.training needs TensorFlow 2.16 or newer and Keras 3, found TensorFlow "
+        f"{tf.__version__} and Keras {keras.__version__}. Run `pip install --upgrade tensorflow`. "
+        "A script stays with Keras 2 by `pip install tf_keras` and TF_USE_LEGACY_KERAS=1."
+    ) from None
 from keras.random import SeedGenerator
 from keras.src.backend.common import global_state
 from keras.src.trainers.data_adapters import array_slicing
