@@ -59,7 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--megabytes", type=int, nargs="*", default=[200, 1000])
+    parser.add_argument("--megabytes", type=int, nargs="*", default=[200, 1000, 2000])
     given = parser.parse_args()
     for size in given.megabytes:
         at = {"along": "MB", "at": size}

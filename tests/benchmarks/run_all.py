@@ -74,7 +74,7 @@ BENCHMARKS = (
     Benchmark("save", ("--rounds", "3"), 3),
     Benchmark("many_variables", ("--rounds", "2"), 3),
     Benchmark("background_save", ("--rounds", "2"), 1.5),
-    Benchmark("partitioned_save", (), 4),
+    Benchmark("partitioned_save", (), 8),
     Benchmark("loop_overhead", ("--blocks", "10", "--guard", "not_finite loss: pause"), 1.5),
     Benchmark("parameter_servers", (), 2),
     Benchmark("guards", ("--noise-steps", "200000"), 0.5),
