@@ -20,7 +20,9 @@ from tfckpt_trainer.rundir.heartbeats.health import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.worker import Activity
+from tfckpt_trainer.rundir.storage.documents import load
 from tfckpt_tui import open_checkpoint
 from waiting import MOST_SECONDS, wait_until
 
@@ -93,6 +95,8 @@ def test_each_checkpoint_has_all_steps_before_it_and_none_after(tmp_path):
         run.progress()
         os.kill(cluster.processes[0].pid, signal.SIGTERM)
         assert cluster.wait() == [143, 0, 0, 0, 0], cluster.output()
+    exactness = load(RunDirectory(root).run_file, RunInfo).exactness
+    assert any("Leave asynchronous=True out" in remedy for remedy in exactness.remedies)
     paths = {path.with_suffix("") for path in root.glob("ckpt-*.index")}
     found = {path: counted(path) for path in paths}
     before = {path: values for path, values in found.items() if values[0] <= paused.step}

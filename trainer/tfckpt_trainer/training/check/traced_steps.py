@@ -37,6 +37,10 @@ _DRAW = (
 )
 _DRAW_WITHOUT_SEED = f"D{_DRAW}"
 _DRAW_OR_SEED = f"Pass random_seed to TrainingRun. Or d{_DRAW}"
+_SYNCHRONOUSLY = (
+    "Leave asynchronous=True out if the script passes it: then the chief applies gradients, in the "
+    "order of the workers."
+)
 _IN_ORDER = (
     "Train with one worker, or with MultiWorkerMirroredStrategy, where each worker has such state "
     "of its own."
@@ -59,6 +63,7 @@ class TracedSteps:
         tables: Callable[[], Iterable[Any]] = lambda: (),
         *,
         shares_variables: bool,
+        is_asynchronous: bool,
         can_seed: bool,
     ) -> None:
         """Creates it without steps.
@@ -67,11 +72,13 @@ class TracedSteps:
             saved: Returns path and object of all that a save stores.
             tables: Returns the static lookup tables that a save stores.
             shares_variables: Whether several workers change the same variables.
+            is_asynchronous: Whether each worker applies its gradients when they are ready.
             can_seed: Whether to advise a seed of the run.
         """
         self._saved = saved
         self._tables = tables
         self._shares_variables = shares_variables
+        self._is_asynchronous = is_asynchronous
         self._can_seed = can_seed
         self._was_traced: list[bool] = []
         self._new: list[Any] = []
@@ -157,7 +164,8 @@ class TracedSteps:
             for capture in find_captures(graph, ())
             if capture.changed and id(capture.handle) in names
         ]
-        return StepFacts(unordered=shared, remedies=[_IN_ORDER] * bool(shared))
+        remedies = [_SYNCHRONOUSLY, _IN_ORDER] if self._is_asynchronous else [_IN_ORDER]
+        return StepFacts(unordered=shared, remedies=remedies if shared else [])
 
     def _changes_of(self, graph: Any) -> StepFacts:
         """Returns which objects a graph changes or reads that no checkpoint holds.

@@ -117,6 +117,7 @@ class LiveRunState:
             lambda: saved_state(self.saved),
             lambda: (one.table for one in self.saved.adapted(shared.find()) if one.table),
             shares_variables=group.computing > 1 and on_servers,
+            is_asynchronous=group.is_asynchronous,
             can_seed=options.random_seed is None and supports_seed(strategy),
         )
         self.saved = TrainingState(
