@@ -22,11 +22,12 @@ sys.path[:0] = [str(TESTS), *(str(TESTS / part) for part in ("tui", "catalog", "
 from .areas import Area  # noqa: E402
 from .hostile_input import HostileInput  # noqa: E402
 from .power_cuts import PowerCuts  # noqa: E402
+from .random_keys import RandomKeys  # noqa: E402
 from .storage_faults import StorageFaults  # noqa: E402
 from .strangers_files import StrangersFiles  # noqa: E402
 from .two_accounts import TwoAccounts  # noqa: E402
 
-AREAS = (StorageFaults, PowerCuts, StrangersFiles, TwoAccounts, HostileInput)
+AREAS = (StorageFaults, PowerCuts, StrangersFiles, TwoAccounts, RandomKeys, HostileInput)
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 

@@ -128,4 +128,4 @@ def test_a_few_cases_of_each_area_violate_nothing() -> None:
     ended = campaign("--budget", "1s")
     assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
     areas = {line.split()[0] for line in ended.stdout.splitlines()[1:]}
-    assert areas == {"storage", "power", "strangers", "accounts", "input"}
+    assert areas == {"storage", "power", "strangers", "accounts", "keys", "input"}

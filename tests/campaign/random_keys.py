@@ -1,0 +1,100 @@
+"""Keys, clicks and sizes of the terminal by chance, in the running app, on whole and damaged runs.
+
+A case is a number. It makes the run, the damage, the keys, and whether the app may change the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_tui.app.actions.table import ACTIONS
+from tfckpt_tui.app.app import TfckptApp
+
+from .areas import Outcome
+from .hostile_input import damage
+from .ledger import Facts, Ledger, facts_of
+from .processes import in_child
+from .storage_faults import healthy_run
+
+KEYS = 40
+_SIZES = ((80, 24), (120, 40), (200, 50), (40, 10), (3, 2))
+_MOVES = (
+    "up", "down", "left", "right", "pageup", "pagedown", "home", "end", "tab", "shift+tab",
+    "enter", "escape", "escape", "space", "slash", "question_mark", "backspace", "a", "0", "é",
+)  # fmt: skip
+_LEFT_OUT = frozenset({"detach", "launch", "tensorboard"})
+"""Actions that end the app, or start other programs."""
+
+
+class RandomKeys:
+    """Whatever is pressed, the app goes on, and a read-only one changes nothing."""
+
+    name = "keys"
+
+    def __init__(self, place: Path) -> None:
+        """Makes the run that is copied for each case."""
+        self._healthy = healthy_run(place / "healthy")
+
+    def cases(self, chance: Random) -> Iterator[str]:
+        """Yields numbers without end."""
+        while True:
+            yield str(chance.randrange(10**9))
+
+    def run(self, case: str, place: Path) -> Outcome:
+        """Opens the app on a run, and presses keys."""
+        chance = Random(case)
+        root = place / "run"
+        shutil.copytree(self._healthy, root, symlinks=True)
+        damaged = chance.random() < 0.5
+        if damaged:
+            files = sorted(path for path in root.rglob("*") if path.is_file())
+            for path in chance.sample(files, 3):
+                path.write_bytes(damage(path.read_bytes() or b"\0", chance))
+        read_only = damaged or chance.random() < 0.5
+        before, ledger = content_of(root), Ledger(root)
+        told = place / "told"
+        code = in_child(lambda: asyncio.run(press(root, chance, read_only=read_only)), told)
+        said = told.read_text(encoding="utf-8") if told.exists() else ""
+        found = [f"the app ended with {code}: {said}"] if code else []
+        if read_only and content_of(root) != before:
+            changed = {*content_of(root).items()} ^ {*before.items()}
+            found.append(f"a read-only app changed {sorted({name for name, _ in changed})}")
+        elif not read_only:
+            found += ledger.lost()
+        return Outcome(KEYS, tuple(found))
+
+
+async def press(root: Path, chance: Random, *, read_only: bool) -> int:
+    """Presses keys in an app on a run; returns 1 if it did not go on."""
+    possible = [action for action in ACTIONS if action.name not in _LEFT_OUT]
+    keys = [key for action in possible for key in action.key.split(",") if key]
+    app = TfckptApp(RunDirectory(root), read_only=read_only)
+    pressed: list[str] = []
+    async with app.run_test(size=chance.choice(_SIZES)) as pilot:
+        for _ in range(KEYS):
+            kind = chance.random()
+            if kind < 0.05:
+                await pilot.resize_terminal(*chance.choice(_SIZES))
+            elif kind < 0.15:
+                width, height = app.size
+                at = chance.randrange(max(1, width)), chance.randrange(max(1, height))
+                await pilot.click(offset=at)
+            else:
+                key = chance.choice(keys if kind < 0.6 else _MOVES)
+                pressed.append(key)
+                await pilot.press(key)
+            if app.crash is not None or not app.is_running:
+                break
+    if app.crash is not None:
+        print(f"after {pressed}: {app.crash.summary}\n{app.crash.trace}")
+    return int(app.crash is not None)
+
+
+def content_of(root: Path) -> dict[str, Facts]:
+    """Returns what all files of a run hold."""
+    return {str(p.relative_to(root)): facts_of(p) for p in root.rglob("*") if p.is_file()}
