@@ -157,6 +157,30 @@ def test_run_directories_are_those_of_late_then_those_here(
     assert asked(["./m"], directory=here) == ["dir,./m"]
 
 
+@pytest.mark.parametrize(
+    ("runs", "offered_runs"),
+    [
+        (["a/run-1", "a/run-2"], ["a/run-2", "a/run-1"]),
+        (["a/run-1", "b/run-1"], ["b/run-1"]),
+        (["run-a/run", "run-b/run"], ["run-b/run"]),
+    ],
+)
+def test_no_shell_replaces_a_word_by_what_several_runs_begin_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: list[str], offered_runs: list[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for name in runs:
+        remember_run(tmp_path / name)
+    here = tmp_path / "here"
+    here.mkdir()
+    for words in (["ls", "ru"], ["copy", "here", "ckpt-1", "ru"]):
+        said = asked(words, directory=here)
+        assert said == [f"plain,{tmp_path / name}" for name in offered_runs]
+    assert len(asked(["ls", ""], directory=here)) == len(runs)
+    write_floats(tmp_path / "ru-1", (1.0,))
+    assert asked(["copy", str(tmp_path), "ru"], directory=here) == ["plain,ru-1"]
+
+
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """Two checkpoints; the older one has another tensor."""

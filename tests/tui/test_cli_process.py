@@ -22,6 +22,7 @@ from requirements import needs
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_tui.__main__ import main as start
 from tfckpt_tui.cli.main import cli
+from tfckpt_tui.services.runs.recent_runs import remember_run
 from waiting import MOST_SECONDS, wait_until
 
 pytestmark = pytest.mark.e2e
@@ -377,9 +378,12 @@ def test_bash_completes_with_the_script(typed: str, offered: set[str]) -> None:
 
 
 @needs("zsh")
-def test_zsh_completes_with_the_script(tmp_path: Path) -> None:
-    for name in ("run-of-mine", "other"):
-        (tmp_path / name).mkdir()
+def test_zsh_completes_with_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for name in ("run-of-mine", "other", "a/exp", "b/exp"):
+        (tmp_path / name).mkdir(parents=True)
+    for recent in ("a/exp", "b/exp"):
+        remember_run(tmp_path / recent)
     load = f"autoload -Uz compinit; compinit -u -D; eval \"$({BINARY} completion zsh)\"; PS1='> '\n"
     (tmp_path / ".zshrc").write_text(load)
     place = {"ZDOTDIR": str(tmp_path), "PATH": f"{Path(BINARY).parent}:{os.environ['PATH']}"}
@@ -392,6 +396,9 @@ def test_zsh_completes_with_the_script(tmp_path: Path) -> None:
         ):
             terminal.press(*typed, "tab")
             terminal.wait_for(shown)
+        # Two recent runs are called so, and begin alike: their beginning must not replace the word.
+        terminal.press("\x15", *"tfckpt-tui ls ex", "tab")
+        terminal.wait_for(rf"> tfckpt-tui ls {tmp_path}/b/exp ")
 
 
 def test_completion_knows_the_commands() -> None:

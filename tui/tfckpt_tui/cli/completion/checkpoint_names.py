@@ -59,8 +59,10 @@ class CheckpointOrDirectory(CheckpointName):
         """Returns checkpoints and directories that begin so."""
         names = super().shell_complete(ctx, param, incomplete)
         places = complete_directory(incomplete)
-        # A shell that completes directories itself shows nothing else.
-        return [*names, *(place for place in places if place.type == "plain")] if names else places
+        # A shell that completes directories itself shows nothing else. Recent runs begin otherwise
+        # than the word, which a shell replaces by what all begin with.
+        beside = () if incomplete else places
+        return [*names, *(item for item in beside if item.type == "plain")] if names else places
 
 
 CHECKPOINT = CheckpointName()

@@ -15,7 +15,8 @@ _MOST_LOCAL = 100
 def complete_directory(typed: str) -> list[CompletionItem]:
     """Returns recent runs and directories here; once there is a path, leaves it to the shell.
 
-    A shell shows directories of its own only if there is nothing else to offer.
+    Of recent runs in several places whose names begin so, returns the newest. A shell shows
+    directories of its own only if there is nothing else to offer.
 
     Args:
         typed: What was typed so far.
@@ -28,6 +29,9 @@ def complete_directory(typed: str) -> list[CompletionItem]:
         return by_shell
     recent = [path for path in _recent_runs() if os.path.basename(path).startswith(typed)]
     paths = [path for path in (*recent, *here[:_MOST_LOCAL]) if clean(path) == path]
+    if typed and len(set(map(os.path.dirname, paths))) > 1:
+        # A shell replaces the word by what all begin with, and the word would be lost.
+        del paths[1:]
     return [CompletionItem(path) for path in paths] or by_shell
 
 
