@@ -22,6 +22,7 @@ from tfckpt_trainer.rundir.records.hyperparameter import Bounds, ConfirmedChange
 from tfckpt_trainer.rundir.storage.documents import copy_of, load
 from tfckpt_tui.services.control.request import FrontEnd
 from tfckpt_tui.services.control.restore import choose_start
+from tfckpt_tui.services.runs.hyperparameters import read_hyperparameters
 from weekly import weekly
 
 # Options of optimizers are private parts of Keras: each release has to be tried.
@@ -171,10 +172,17 @@ class Script:
         return loss
 
     def train(self, asking=()):
-        """Trains; sends these arguments at these steps, and keeps the outcomes and the values."""
+        """Trains; sends these arguments at these steps, and keeps the outcomes and the values.
+
+        Keeps as well what others read of the hyperparameters as soon as there is an answer.
+        """
         asked, queue = dict(asking), CommandQueue(self.directory)
         step, self.values, waiting = self.run.function(self.replica_step), {}, []
+        self.told = []
         for batch in self.run:
+            for command in waiting[len(self.told) :]:
+                if queue.look_up(command.id).state.is_final:
+                    self.told.append(read_hyperparameters(self.directory).values)
             self.values[self.run.step] = {
                 "learning_rate": float(self.optimizer.learning_rate.numpy()),
                 "weight_decay": float(self.optimizer.weight_decay or 0.0),
@@ -214,6 +222,8 @@ def test_a_change_is_made_after_one_step_recorded_and_traces_nothing(tmp_path):
     )
     assert script.values[4]["weight_decay"] == 0.01
     assert script.values[5] == pytest.approx(values)
+    assert [script.told[0][name].value for name in values] == pytest.approx([*values.values()])
+    assert script.told[1]["mixup"].planned.begins == 20
     assert script.graphs == 1
     assert script.events("set")[0] == script.outcomes[0].message
     saved = {one.name: one for one in script.record(10).hyperparameters}
@@ -601,6 +611,8 @@ def test_a_schedule_is_replaced_until_a_step_with_the_same_bits(scheduled, tmp_p
     assert whole.outcomes[1].message.endswith(
         " → 1 on 1 worker, planned after step 12, over 4 steps, until step 22."
     )
+    assert [one["learning_rate"].until for one in whole.told] == [8, None]
+    assert whole.told[0]["learning_rate"].value == 0.5
     assert rates(whole.values, 4, 8) == [0.5] * 4
     start = scheduled[12]["learning_rate"]
     climb = [start + (1.0 - start) * done / 4 for done in range(4)]

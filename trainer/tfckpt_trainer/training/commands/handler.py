@@ -115,8 +115,9 @@ class Trainer:
         return self.restores.position
 
     def answer(self, command: Command, answer: CommandAnswer) -> None:
-        """Answers a command."""
+        """Answers a command, once heartbeats show what it did."""
         self.loop.answered = command.id, answer
+        self.telemetry.heartbeat.show()
         self.telemetry.event_log.advance_command(
             command, answer.state, answer.message, result=answer.result, advice=answer.advice
         )

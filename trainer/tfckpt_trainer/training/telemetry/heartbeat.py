@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -108,8 +109,8 @@ def _throttled_seconds() -> float:
     raise ValueError("no cgroup of version 2")
 
 
-STOP_SECONDS = 5.0
-"""How long the end of a run waits for a heartbeat that is being written."""
+WRITE_SECONDS = 5.0
+"""How long a loop or its end waits for a heartbeat. A disk that hangs must not stop training."""
 
 ROUNDING_SECONDS = 0.5
 """So much earlier a heartbeat is due: the thread wakes each second."""
@@ -163,6 +164,7 @@ class Heartbeat:
         self._due_at = self._steps_due_at = 0.0
         self._stopping = threading.Event()
         self._beat_now = threading.Event()
+        self._awaited: deque[threading.Event] = deque()
         self._writing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="tfckpt-heartbeat", daemon=True)
 
@@ -188,7 +190,7 @@ class Heartbeat:
         self._stopping.set()
         self._beat_now.set()
         if self._thread.is_alive():
-            self._thread.join(timeout=STOP_SECONDS)
+            self._thread.join(timeout=WRITE_SECONDS)
         if not self._thread.is_alive():
             self.beat()
             self.file.close()
@@ -196,6 +198,14 @@ class Heartbeat:
     def nudge(self) -> None:
         """Requests a heartbeat now, because the activity of this worker changed."""
         self._beat_now.set()
+
+    def show(self) -> None:
+        """Has the thread write the status file before anyone is told of what it will show."""
+        if self._thread.is_alive():
+            written = threading.Event()
+            self._awaited.append(written)
+            self.nudge()
+            written.wait(WRITE_SECONDS)
 
     def tell_position(self) -> None:
         """Writes the status file before anyone is told that this worker went to another step."""
@@ -223,6 +233,7 @@ class Heartbeat:
     def beat(self, *, writes_steps: bool = True) -> None:
         """Writes the status file now, and what the steps reported."""
         with self._writing:
+            awaited = [self._awaited.popleft() for _ in range(len(self._awaited))]
             trouble = self._do_chores(writes_steps=writes_steps) or self._unwritten
             now = time.monotonic()
             interval = INTERVAL_SECONDS if self._is_frequent else IDLE_SECONDS
@@ -241,6 +252,8 @@ class Heartbeat:
                 self._unwritten = f"an earlier heartbeat could not be written: {problem}"
                 if is_new:
                     self._on_unwritten(problem)
+            for written in awaited:
+                written.set()
 
     def _do_chores(self, *, writes_steps: bool) -> str:
         """Runs the tasks that the loop leaves to the heartbeat; returns a problem or nothing."""
