@@ -487,6 +487,21 @@ def test_event_files_without_scalars_are_told(tool: Tool, tmp_path: Path) -> Non
     assert "metrics   up to step 1" in tool("status", tmp_path).data
 
 
+def test_status_of_a_parent_names_the_directories_with_checkpoints(
+    tool: Tool, tmp_path: Path
+) -> None:
+    write(tmp_path / "logs", event(1, float_value("loss", 1)))
+    for name in ("ck", "odd\x1b"):
+        (tmp_path / name).mkdir()
+        write_floats(tmp_path / name / "ckpt-5", (1.0,))
+    said = tool("status", tmp_path).data
+    assert (
+        f"\nbelow     checkpoints in ck and odd\u241b: `tfckpt-tui status {tmp_path}/ck`\n" in said
+    )
+    assert tool("status", tmp_path, "--json").json["run"]["below"] == ["ck", "odd\x1b"]
+    assert "below" not in tool("status", tmp_path / "ck").data
+
+
 def test_directories_of_event_files_alone_are_runs(tool: Tool, tmp_path: Path) -> None:
     for place in ("alone", "keras/train", "keras/validation", "search/1", "search/2", "saved/logs"):
         write(tmp_path / place, *WRITTEN)

@@ -65,6 +65,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
         checkpoints: Number of checkpoints.
         other_files: Number of files of
             [other formats](checkpoints.md#files-of-other-formats).
+        below: Subdirectories with checkpoints, or with files of Keras. They are not counted.
         restarts: Number of restarts of the workers.
         code: The Git repository of the script at the newest launch, or at the newest start of a
             script that was not launched; null if it is in none, or unknown.
@@ -95,6 +96,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: str | None
     checkpoints: int
     other_files: int
+    below: tuple[str, ...]
     restarts: int
     code: CodeVersion | None
     command: tuple[str, ...] | None

@@ -15,6 +15,7 @@ from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.launch.batch.jobs import WAITING, JobState
 from tfckpt_trainer.rundir.event_log import read_entries, require_event_log
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.words.counts import join_names
 from tfckpt_tui.cli.main import (
     LogdirOption,
     PidOption,
@@ -142,6 +143,11 @@ def _print_saved(directory: RunDirectory, run: RunFacts) -> None:
         f"saved     {units.count(run.checkpoints, 'checkpoint')}{current}"
         + (f"; {others}" if run.other_files else "")
     )
+    if run.below:
+        first = RunDirectory(directory.root / run.below[0])
+        names = join_names(run.below)
+        told = f"checkpoints in {names}: `tfckpt-tui status {first.shell_word}`"
+        print_line(f"below     {clean(told)}")
     if run.event_files is not None:
         print_line(f"metrics   {_event_files_text(run.event_files)}")
     elif run.id is None and has_events_alone(directory):

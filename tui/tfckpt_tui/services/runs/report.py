@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 
 import msgspec
 
 from tfckpt_trainer.catalog.directory.other_formats import (
-    OtherFile,
+    NO_NEIGHBOURS,
+    Neighbours,
     find_neighbours,
 )
 from tfckpt_trainer.catalog.scan.diagnostics import describe_newer
@@ -69,6 +69,7 @@ def status_of(reading: RunReading, account: RunAccount) -> StatusReport:
         account: The account made of it.
     """
     run, now = reading.run, account.at
+    beside = _beside(run)
     info, supervisor, start = account.info, account.supervisor, reading.start
     return StatusReport(
         run=RunFacts(
@@ -88,7 +89,8 @@ def status_of(reading: RunReading, account: RunAccount) -> StatusReport:
             total_steps=account.total_steps,
             checkpoint=start.checkpoint if start else None,
             checkpoints=len(reading.checkpoints),
-            other_files=len(_other_files(run)),
+            other_files=len(beside.others),
+            below=beside.below,
             restarts=supervisor.attempt if supervisor else 0,
             code=info.code if info else None,
             command=started.command if (started := started_command(run)) is not None else None,
@@ -111,10 +113,10 @@ def status_of(reading: RunReading, account: RunAccount) -> StatusReport:
     )
 
 
-def _other_files(run: RunDirectory) -> Sequence[OtherFile]:
+def _beside(run: RunDirectory) -> Neighbours:
     with suppress(OSError):
-        return find_neighbours(run.root).others
-    return ()
+        return find_neighbours(run.root)
+    return NO_NEIGHBOURS
 
 
 def has_problem(report: StatusReport) -> bool:
