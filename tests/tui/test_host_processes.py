@@ -195,7 +195,7 @@ def test_none_and_several_directories_are_told_with_what_to_do(
     ]
 
 
-def test_before_the_first_save_status_says_that_it_may_be_elsewhere(
+async def test_before_the_first_save_it_is_said_that_it_may_be_elsewhere(
     start: Start, tmp_path: Path, tool: Tool
 ) -> None:
     (tmp_path / "logs").mkdir()
@@ -203,6 +203,8 @@ def test_before_the_first_save_status_says_that_it_may_be_elsewhere(
     said = tool("status", "--pid", pid)
     assert f"run       {tmp_path}/logs" in said.data
     assert f"name that one: `tfckpt-tui attach DIR --pid {pid}`" in said.words
+    async with opened(RunDirectory(tmp_path / "logs", None, pid), size=(80, 24)) as pilot:
+        await until(pilot, lambda: f"attach DIR --pid {pid}`" in top(pilot.app), "the advice")
 
 
 def test_who_is_no_process_and_no_directory(tool: Tool, root: Path) -> None:

@@ -44,6 +44,7 @@ from tfckpt_tui.services.metrics.metric_tail import has_events_alone
 from tfckpt_tui.services.runs.failure_card import failure_text
 from tfckpt_tui.services.runs.process_watch import ProcessWatch
 from tfckpt_tui.services.runs.report import has_problem, status_report
+from tfckpt_tui.services.runs.training_directory import if_elsewhere
 
 WATCH_SECONDS = 2.0
 _NODES_SHOWN = 8
@@ -179,10 +180,7 @@ def _print_next_save(directory: RunDirectory, report: StatusReport) -> None:
     run, pid = report.run, directory.process
     if pid is None or run.checkpoints or run.other_files:
         return
-    print_message(
-        f"No checkpoint of process {pid} is known. If it saves in another directory than "
-        f"{directory.root}, name that one: `tfckpt-tui attach DIR --pid {pid}`."
-    )
+    print_message(f"No checkpoint of process {pid} is known. {if_elsewhere(run.directory, pid)}")
 
 
 def _event_files_text(files: EventFileFacts) -> str:

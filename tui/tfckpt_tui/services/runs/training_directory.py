@@ -65,6 +65,19 @@ def find_training_directory(pid: int, now: float) -> TrainingDirectory:
     return TrainingDirectory(root, beside[0] if len(beside) == 1 else None)
 
 
+def if_elsewhere(path: str, pid: int) -> str:
+    """Returns what to do where a process has no checkpoint yet, and may save them elsewhere.
+
+    Args:
+        path: The directory that it writes to.
+        pid: Its process ID.
+    """
+    return (
+        f"If process {pid} saves in another directory than {path}, name that one: "
+        f"`tfckpt-tui attach DIR --pid {pid}`."
+    )
+
+
 def _directories(processes: Iterable[HostProcess]) -> tuple[set[Path], set[Path], set[Path]]:
     """Returns the directories of open checkpoints, those of arguments, and those of event files."""
     opened: set[Path] = set()

@@ -31,6 +31,7 @@ from tfckpt_tui.formats.checkpoint_filter import Filter
 from tfckpt_tui.formats.sort_order import ListOrder
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.snapshot import NewestRows, RunSnapshot
+from tfckpt_tui.services.runs.training_directory import if_elsewhere
 
 _MEASURED_ROWS = 200
 """Number of rows whose texts decide how wide a column is."""
@@ -274,9 +275,10 @@ class History(TablePane[Checkpoint | VersionOne | OtherFile, Checkpoint]):
             advice = (_SAVE, *([f"Training saves {clean(saves)}."] if saves else []))
         elif snapshot.state is RunState.QUEUED:
             advice = ("Training begins when the batch job starts.",)
+        elif snapshot.has_other_trainer:
+            advice = (if_elsewhere(snapshot.path, snapshot.processes[0].pid),)
         else:
-            can_launch = snapshot.state in HAS_ENDED and not snapshot.has_other_trainer
-            advice = (LAUNCH,) if can_launch else ()
+            advice = (LAUNCH,) if snapshot.state in HAS_ENDED else ()
         manager = Offer(text=manager_line(snapshot.path), told=MANAGER)
         offers = () if snapshot.tracked or snapshot.trainer_answers else (manager,)
         return EmptyPage(purpose=_NONE, advice=advice, offers=offers).lines(width, self)
