@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 import numpy as np
 import tensorflow as tf
+from dynamic_tables import DynamicTable, Embedding
 
 
 class State(tf.Module):
@@ -19,6 +20,8 @@ class State(tf.Module):
         self.count = tf.Variable(0.0)
         self.metric = keras.metrics.Mean()
         self.table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, -1)
+        self.dynamic = DynamicTable()
+        self.embedding = Embedding()
         self.iterator = iter(tf.data.Dataset.range(1000))
 
 
@@ -90,6 +93,8 @@ CHANGED = {
     "tf.Module state": lambda state: increase(state.count),
     "metric state.metric": lambda state: (state.metric.update_state(1.0), 0.0)[1],
     "lookup table state.table": lambda state: (state.table.insert(IDS, IDS), 0.0)[1],
+    "lookup table state.dynamic": lambda state: (state.dynamic.insert(IDS, IDS), 0.0)[1],
+    "lookup table state.embedding": lambda state: (state.embedding.insert(IDS, IDS), 0.0)[1],
     "iterator state.iterator": lambda state: next(state.iterator),
 }
 """Steps that change an object, by what it is called where it was not passed."""
@@ -97,6 +102,8 @@ CHANGED = {
 READ = {
     "tf.Module state": lambda state: state.count + 1.0,
     "lookup table state.table": lambda state: state.table.lookup(IDS),
+    "lookup table state.dynamic": lambda state: state.dynamic.lookup(IDS),
+    "lookup table state.embedding": lambda state: state.embedding.lookup(IDS),
 }
 """Steps that read an object, by what it is called where it was not passed."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -21,7 +22,7 @@ from tfckpt_trainer.training.check.untracked import (
     order_of_creation,
 )
 from tfckpt_trainer.training.draws.stateless_twins import has_twin
-from tfckpt_trainer.training.graphs.calls import Capture, find_captures
+from tfckpt_trainer.training.graphs.calls import TABLE_OPERATION, Capture, find_captures
 from tfckpt_trainer.training.graphs.stateful_operations import find_stateful_operations
 from tfckpt_trainer.training.state.late_variables import late_variables_error
 from tfckpt_trainer.training.state.variables import components, exempt_variables, is_variable
@@ -193,7 +194,7 @@ class TracedSteps:
         owners |= {
             id(c.handle): _TABLE
             for c in captures
-            if id(c.handle) not in owners and c.user.operation.type.startswith("LookupTable")
+            if id(c.handle) not in owners and re.match(TABLE_OPERATION, c.user.operation.type)
         }
         owned = [(c, owners[id(c.handle)]) for c in captures if id(c.handle) in owners]
         _refuse([(c, owner) for c, owner in owned if id(c.handle) in late and _is_state(owner)])

@@ -23,10 +23,11 @@ from tfckpt_trainer.training.keras_library import (
 )
 from tfckpt_trainer.training.state.adapted import COUNTING, counters
 from tfckpt_trainer.training.state.variables import (
-    MUTABLE_TABLES,
+    MutableTable,
     components,
     exempt_variables,
     is_variable,
+    live_objects,
     live_variables,
     raw_variable,
     variable_name,
@@ -54,7 +55,7 @@ _UNINITIALIZED = "UninitializedVariable"
 _WANTED = (
     tf.Variable,
     Variable,
-    *MUTABLE_TABLES,
+    MutableTable,
     tf.data.Iterator,
     *(kind for kind, _ in _OWNERS),
 )
@@ -123,11 +124,7 @@ def find_untracked(saved: Iterable[Any], names: ScriptNames | None = None) -> li
             for variable in own:
                 left.pop(id(raw_variable(variable)), None)
     untracked += _ungrouped(list(left.values()), names)
-    for thing in live.others:
-        expression = _public(names.of(thing))
-        if expression:
-            kind = StateKind.TABLE if isinstance(thing, MUTABLE_TABLES) else StateKind.ITERATOR
-            untracked.append(Untracked(kind, expression, expression, (thing,)))
+    untracked += _of_others(live.others, names)
     return sorted(untracked, key=str)
 
 
@@ -193,7 +190,7 @@ def _live(saved_ids: set[int]) -> _Found:
             if has_value(thing) and not _is_empty(thing):
                 live.variables.append(thing)
                 excluded.update(_parts(thing))
-        elif issubclass(kind, (*MUTABLE_TABLES, tf.data.Iterator)):
+        elif issubclass(kind, MutableTable | tf.data.Iterator):
             live.others.append(thing)
         else:
             live.owners.append(
@@ -276,6 +273,38 @@ def _ungrouped(variables: list[Any], names: ScriptNames) -> list[Untracked]:
         Untracked(StateKind.VARIABLE, expression or variable_name(own[0]), expression, tuple(own))
         for (expression, _), own in groups.items()
     ]
+
+
+def _of_others(others: list[Any], names: ScriptNames) -> list[Untracked]:
+    """Returns iterators and tables; those that the script has one name for belong together."""
+    groups: dict[tuple[StateKind, str], list[Any]] = {}
+    of_holders: dict[int, str] | None = None
+    for thing in others:
+        kind = StateKind.TABLE if isinstance(thing, MutableTable) else StateKind.ITERATOR
+        expression = _public(names.of(thing))
+        if not expression and kind is StateKind.TABLE:
+            if of_holders is None:
+                of_holders = _names_of_holders(names)
+            expression = of_holders.get(id(thing), "")
+        if expression:
+            groups.setdefault((kind, expression), []).append(thing)
+    return [
+        Untracked(kind, expression, expression, tuple(own))
+        for (kind, expression), own in groups.items()
+    ]
+
+
+def _names_of_holders(names: ScriptNames) -> dict[int, str]:
+    """Returns the names of the innermost objects that track tables, by the identity of these.
+
+    The embedding variable of a package is such an object.
+    """
+    return {
+        id(thing): _public(expression)
+        for expression, holder in names.named((tf.__internal__.tracking.Trackable,))
+        for _, thing in live_objects(holder)
+        if isinstance(thing, MutableTable)
+    }
 
 
 def _public(expression: str) -> str:

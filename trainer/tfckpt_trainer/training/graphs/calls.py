@@ -15,10 +15,13 @@ from tfckpt_trainer.training.graphs.places import place_of
 _FIRST_ARGUMENT = {"If": 1, "StatelessIf": 1, "Case": 1, "StatelessCase": 1}
 """Number of inputs of an operation before the arguments of the functions that it calls."""
 
+TABLE_OPERATION = r"(\w+>)?\w*Table"
+"""How operations on lookup tables begin, such as `LookupTableFind`, also those of packages."""
+
 _CHANGING = re.compile(
     r"Assign(Add|Sub)?VariableOp|Resource(Sparse)?Apply|ResourceScatter|ResourceStridedSliceAssign"
     r"|ResourceCountUpTo|Rng(ReadAnd)?Skip|Stateful(Uniform|StandardNormal|TruncatedNormal|Random)"
-    r"|LookupTable(Insert|Remove|Import)|IteratorGetNext"
+    rf"|{TABLE_OPERATION}(Insert|Remove|Import|Accum|Clear)|IteratorGetNext"
 )
 """Operations that change the variable, table or iterator that they take."""
 

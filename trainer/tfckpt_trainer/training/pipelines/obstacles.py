@@ -19,7 +19,7 @@ from tensorflow.python.ops import script_ops
 from tfckpt_trainer.training.graphs.places import is_of_script
 from tfckpt_trainer.training.graphs.stateful_operations import PYTHON, draws_random_numbers
 from tfckpt_trainer.training.keras_library import keras
-from tfckpt_trainer.training.state.variables import MUTABLE_TABLES
+from tfckpt_trainer.training.state.variables import MutableTable
 
 _STATELESS = (
     "Use tf.random.stateless_* or tf.image.stateless_random_* with a seed made from the index of "
@@ -411,23 +411,23 @@ def _transformation(part: Any, function: Any) -> _Transformation:
             readers.append(reader)
     looks_up = any(name.startswith("LookupTable") for name in others)
     # Looking for tables goes over all objects of the process.
-    changes = looks_up and bool(_tables_of([function], MUTABLE_TABLES))
+    changes = looks_up and bool(_tables_of([function], MutableTable))
     return _Transformation(name, layer, _place(python), frozenset(others), tuple(readers), changes)
 
 
 def static_tables(dataset: tf.data.Dataset) -> list[Any]:
     """Returns the lookup tables that a pipeline uses and that nothing can change, each once."""
     functions = [function for part in _all_parts(dataset) for function in part._functions()]
-    return _tables_of(functions, (tf.lookup.StaticHashTable,))
+    return _tables_of(functions, tf.lookup.StaticHashTable)
 
 
-def _tables_of(functions: Iterable[Any], kinds: tuple[type, ...]) -> list[Any]:
-    """Returns the lookup tables of these kinds that functions use, in the order of their use."""
+def _tables_of(functions: Iterable[Any], base: type) -> list[Any]:
+    """Returns the lookup tables of a kind that functions use, in the order of their use."""
     captured = (one for function in functions for one in function.function.captured_inputs)
     handles = {id(one): number for number, one in enumerate(captured) if one.dtype == tf.resource}
     if not handles:
         return []
-    live = [thing for thing in gc.get_objects() if issubclass(type(thing), kinds)]
+    live = [thing for thing in gc.get_objects() if issubclass(type(thing), base)]
     tables = {handles.get(id(table.resource_handle)): table for table in live}
     return [tables[number] for number in sorted(number for number in tables if number is not None)]
 

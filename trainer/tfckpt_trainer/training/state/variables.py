@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -10,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.ops.lookup_ops import LookupInterface
 
 from tfckpt_trainer.training.keras_library import Variable
 
@@ -23,13 +25,28 @@ An operation without a device runs on a GPU, if there is one, and copies its inp
 in main memory may be larger than the memory of the GPU, such as those of an embedding table.
 """
 
-MUTABLE_TABLES = (tf.lookup.experimental.MutableHashTable, tf.lookup.experimental.DenseHashTable)
-"""Lookup tables that training may change."""
-
 _PARTITIONED = tf.__internal__.distribute.ShardedVariable
 """A variable whose rows a strategy with a partitioner divides among parameter servers."""
 
 _exempt: weakref.WeakValueDictionary[int, tf.Variable] = weakref.WeakValueDictionary()
+
+
+class MutableTable(ABC):
+    """A lookup table that training may change, of TensorFlow or of a package."""
+
+    @abstractmethod
+    def insert(self, keys: Any, values: Any) -> Any:
+        """Sets the values of keys."""
+
+    @abstractmethod
+    def export(self) -> Any:
+        """Returns all keys and values."""
+
+    @classmethod
+    def __subclasshook__(cls, kind: type) -> bool:
+        return issubclass(kind, LookupInterface) and all(
+            hasattr(kind, name) for name in cls.__abstractmethods__
+        )
 
 
 class ReplicaRule(StrEnum):
