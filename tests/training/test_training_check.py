@@ -151,6 +151,22 @@ def test_a_metric_of_keras_2_is_no_layer(tmp_path):
     assert ended.stdout.endswith("pass metrics={'accuracy': accuracy}.\n")
 
 
+def test_a_class_may_have_a_property_that_names_a_module():
+    import tensorflow as tf
+
+    from tfckpt_trainer.training.check.untracked import find_untracked
+    from tfckpt_trainer.training.state.walk import find_state
+
+    class Proxy:
+        __module__ = property(lambda self: "another")
+
+    proxy = Proxy()
+    proxy.count = tf.Variable(0.0)
+    (found,) = find_state(tf.train.Checkpoint(), {"proxy": proxy})
+    assert (found.path, found.thing) == ("proxy/count", proxy.count)
+    assert "variable proxy.count" not in map(str, find_untracked([proxy.count]))
+
+
 def test_numbers_that_tensorflow_keeps_in_a_model_are_no_values_of_the_script():
     import keras
 

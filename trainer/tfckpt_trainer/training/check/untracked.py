@@ -171,7 +171,8 @@ def _live(saved_ids: set[int]) -> _Found:
     objects = gc.get_objects()
     # Of so many objects, there are few types, and some base classes are slow to compare with.
     kinds = set(map(type, objects))
-    internal = {kind for kind in kinds if kind.__module__.startswith(_INTERNAL)}
+    # A class may have a property of this name for its objects.
+    internal = {kind for kind in kinds if str(kind.__module__).startswith(_INTERNAL)}
     looked_at = internal | {kind for kind in kinds if issubclass(kind, _WANTED)}
     for thing in objects:
         kind = type(thing)

@@ -240,7 +240,7 @@ def _may_hold_state(thing: Any) -> bool:
 
 def _is_of_script(thing: Any) -> bool:
     """Whether it is an object of a class that the script or a package of its own defines."""
-    return type(thing).__module__.partition(".")[0] not in _LIBRARIES
+    return str(type(thing).__module__).partition(".")[0] not in _LIBRARIES
 
 
 def _own_attributes(thing: Any) -> dict[str, Any]:
