@@ -151,6 +151,21 @@ def test_a_metric_of_keras_2_is_no_layer(tmp_path):
     assert ended.stdout.endswith("pass metrics={'accuracy': accuracy}.\n")
 
 
+def test_state_that_is_older_than_the_import_is_found(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import importlib\n"
+        "import tensorflow as tf\n"
+        "import tfckpt_trainer.training\n"
+        "from tfckpt_trainer.training.check.untracked import find_untracked\n"
+        "older = tf.Variable(0.0)\n"
+        "importlib.reload(tfckpt_trainer.training)\n"
+        "print(*find_untracked([]))\n"
+    )
+    ended = run_with_tensorflow(script)
+    assert ended.stdout == "variable older\n", ended.stderr[-3000:]
+
+
 def test_a_class_may_have_a_property_that_names_a_module():
     import tensorflow as tf
 

@@ -16,6 +16,8 @@ if find_spec("tensorflow") is None:
         name="tensorflow",
     )
 
+from tensorflow.python.framework import ops
+
 from tfckpt_trainer.cluster.strategy_names import StrategyName
 from tfckpt_trainer.training.checkpoint.saves.save_options import SaveOptions
 from tfckpt_trainer.training.keras.callback import SteeringCallback
@@ -38,7 +40,10 @@ __all__ = [
 ]
 
 # Excludes the modules of TensorFlow and Keras from garbage collection. Scanning them takes 0.1 s
-# per full collection and 0.7 s at exit.
-gc.freeze()
+# per full collection and 0.7 s at exit. Variables and tables that the script created before this
+# import would be excluded too, and state that is not saved is searched for among the objects of
+# the collector. TensorFlow counts what it creates.
+if ops.uid() == 0:
+    gc.freeze()
 
 report_import()
