@@ -21,6 +21,7 @@ QUOTED = re.compile(r"shlex\.|shell_word|_word\(|\.pid\b|\.path\('?\w")
 """What an expression has that is one word of a shell."""
 
 KNOWN = {
+    "batch_script": {"math.ceil(least / 60)"},
     "check_directory": {"place"},
     "cluster": {"gpus", "workers"},
     "commands": {"name"},
@@ -42,7 +43,6 @@ KNOWN = {
     "observation": {"moved"},
     "packages": {"package"},
     "permissions": {"command", "right"},
-    "preflight": {"math.ceil(least / 60)"},
     "process_watch": {"as_user", "os.geteuid()", "pid"},
     "restore": {"launch_command(run)", "place", "quoted", "start"},
     "restore_manager": {"given", "other", "place"},

@@ -26,12 +26,14 @@ from requirements import needs
 from tfckpt_trainer.errors import LaunchError, RefusedError
 from tfckpt_trainer.rundir.heartbeats.health import process_lives
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_tui.formats.process_columns import HostProcess
 from tfckpt_tui.reports.run_facts import StatusReport
 from tfckpt_tui.reports.stacks import StacksReport
 from tfckpt_tui.services.control.stop_process import stop_process
 from tfckpt_tui.services.runs.job_list import LONG_ENDED_SECONDS, JobList
 from tfckpt_tui.services.runs.process_watch import ProcessWatch, attached_processes
+from tfckpt_tui.services.runs.reading import read_account
 from tfckpt_tui.services.runs.training_directory import TrainingDirectory, find_training_directory
 from waiting import wait_until
 
@@ -88,6 +90,43 @@ def found(pid: int) -> TrainingDirectory:
 
 
 EVENTS = "events.out.tfevents.1.host"
+
+
+def test_a_launch_beside_another_trainer_is_refused(start: Start, root: Path, tool: Tool) -> None:
+    command = ("launch", root, "--detach", "--", sys.executable, "-c", "pass")
+    (root / "logs").mkdir()
+    pid = start(held=(f"{root}/logs/{EVENTS}",))
+    refused = tool(*command)
+    assert refused.code == 1
+    what = f"process {pid} (python) has logs/{EVENTS} open"
+    assert f"Another program trains in {root}: {what}" in refused.words.replace("python3", "python")
+    assert f"tfckpt-tui stop --pid {pid}" in refused.words
+    assert not (root / ".tfckpt" / "launch.json").exists()
+    assert "Another program trains" not in tool(*command[:2], "--force", *command[2:]).words
+
+
+def test_a_launch_beside_a_log_that_is_written_goes_on(
+    start: Start, root: Path, tool: Tool
+) -> None:
+    start(held=(f"{root}/train.log",))
+    command = ("launch", root, "--detach", "--", sys.executable, "-c", "pass")
+    assert "Another program trains" not in tool(*command).words
+
+
+def test_who_trains_in_a_run_that_has_ended_is_shown(start: Start, root: Path, tool: Tool) -> None:
+    made = two_branches(root.parent / "ended")
+    for index in range(2):
+        made.worker(index, activity=Activity.EXITED, ending=Ending.FINISHED)
+    place = str(made.run.root)
+    assert tool("status", place, "--json").json["run"]["state"] == "finished"
+    (made.run.root / "logs").mkdir()
+    pid = start(held=(f"{place}/logs/{EVENTS}", f"{place}/train.log"))
+    words = f"process {pid} (untracked_trainer.py) runs here without tfckpt_trainer"
+    told = tool("status", place)
+    assert words in told.data
+    assert "All workers finished" not in told.data
+    (listed,) = tool("runs", place, "--json").json["runs"]
+    assert listed["words"] == words
 
 
 def test_a_list_of_runs_names_who_trains_there_without_the_library(
@@ -274,9 +313,13 @@ def test_who_only_reads_and_what_this_library_trains_are_not_meant(
     ) as reader:
         assert ProcessWatch(RunDirectory(root)).look(time.time()) == ()
         reader.kill()
-    ours = two_branches(tmp_path / "ours").run
+    ours = two_branches(tmp_path / "ours", live=True).run
     start(held=(f"{ours.root}/{EVENTS}",))
-    assert ProcessWatch(ours).look(time.time()) == ()
+    _, account = read_account(ours, time.time(), processes=ProcessWatch(ours))
+    assert account.processes == ()
+    past = two_branches(tmp_path / "past").run
+    start(held=(f"{past.root}/train.log",))
+    assert ProcessWatch(past).look(time.time()) == ()
 
 
 def test_a_process_that_was_seen_stays_until_it_ends(start: Start, root: Path) -> None:

@@ -18,6 +18,7 @@ from tfckpt_trainer.catalog.directory.other_formats import (
     find_neighbours,
 )
 from tfckpt_trainer.catalog.scan.catalog import Catalog
+from tfckpt_trainer.catalog.scan.foreign_writers import training_processes
 from tfckpt_trainer.errors import DamagedFileError, LaunchError, UsageError, describe_error
 from tfckpt_trainer.launch.batch.job_record import load_job_record, unknown_job
 from tfckpt_trainer.launch.batch.jobs import ACTIVE, WAITING
@@ -187,11 +188,12 @@ _END_THEM = "End them with {stop}, or with {force} if they do not answer."
 
 
 def check_no_orphans(run: RunDirectory, *, force: bool = False) -> None:
-    """Checks that no worker trains here without a supervisor, and that no batch job will.
+    """Checks that nothing else trains here, and that no batch job will.
 
     Args:
         run: The run directory.
-        force: Whether to go on if Slurm cannot be asked about the batch job.
+        force: Whether to go on if Slurm cannot be asked about the batch job, or another program
+            trains here.
 
     Raises:
         LaunchError: Some do. The message names their processes and how to end them.
@@ -208,6 +210,25 @@ def check_no_orphans(run: RunDirectory, *, force: bool = False) -> None:
                 attach=command_or_key("", "attach", run.root),
                 stop=command_or_key("stop", "stop", run.root),
                 force=command_or_key("force-stop", "stop", "--force", run.root),
+            ),
+        )
+
+    if not force:
+        _check_no_other_trainer(run)
+
+
+def _check_no_other_trainer(run: RunDirectory) -> None:
+    """Two trainers of a directory replace each other's checkpoints."""
+    for other in training_processes(run):
+        what = f"process {other.pid} ({other.name or 'of another user'})"
+        raise LaunchError(
+            f"Another program trains in {run.root}: {what} has {other.file} open. Two would "
+            "replace each other's checkpoints.",
+            Advice.of(
+                "End it with {stop}, or launch in another directory. {force} launches beside it.",
+                "End it, or launch in another directory.",
+                stop=command_or_key("", "stop", "--pid", other.pid, run.root),
+                force=command_or_key("", "launch", "--force"),
             ),
         )
 

@@ -262,7 +262,7 @@ class SnapshotReader:
             reading,
             problems=(*reading.problems, *self._problems),
             measured=self._series.measured if info is None else None,
-            processes=self._processes.look(now),
+            processes=self._processes.look(now) if reading.may_have_others else (),
         )
         account = give_account(reading, job)
         return RunSnapshot.of(

@@ -31,6 +31,9 @@ from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import load, load_if_exists
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 
+EVENT_FILE = ".tfevents."
+"""What the name of an event file of TensorBoard has in it."""
+
 
 class WritingProcess(NamedTuple):
     """A process of this machine that has a file of the directory open for writing.
@@ -137,6 +140,23 @@ def writing_processes(run: RunDirectory) -> tuple[WritingProcess, ...]:
         OSError: The directory cannot be read.
     """
     opened, _ = _open_files(os.path.realpath(run.root))
+    names = _checkpoints_of(opened) - {""}
+    return _writers(run, opened, FileScanner(run.root, names).scan() if names else {})
+
+
+def training_processes(run: RunDirectory) -> tuple[WritingProcess, ...]:
+    """Returns the processes that write checkpoints or event files there now, as trainers do.
+
+    Others may have a log open, or what an editor keeps.
+
+    Args:
+        run: The directory.
+
+    Raises:
+        OSError: The directory cannot be read.
+    """
+    opened, _ = _open_files(os.path.realpath(run.root))
+    opened = [one for one in opened if _checkpoint_of(one.file) or EVENT_FILE in one.file]
     names = _checkpoints_of(opened) - {""}
     return _writers(run, opened, FileScanner(run.root, names).scan() if names else {})
 

@@ -248,8 +248,8 @@ def need_tensorflow(subject: str) -> None:
 @click.option(
     "--force",
     is_flag=True,
-    help="Launch although Slurm cannot be asked about the last batch job of the run. If that job "
-    "still waits, it ends as soon as it starts.",
+    help="Launch although Slurm cannot be asked about the last batch job of the run, or another "
+    "program trains there. If that job still waits, it ends as soon as it starts.",
 )
 @prints(LaunchReport)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)

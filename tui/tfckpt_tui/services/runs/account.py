@@ -165,6 +165,14 @@ class RunReading(msgspec.Struct, frozen=True):
     processes: tuple[HostProcess, ...] = ()
 
     @property
+    def may_have_others(self) -> bool:
+        """Whether processes without this library are looked for.
+
+        Beside a trainer of this library, its own processes and their children write there.
+        """
+        return self.run.process is not None or self.heartbeats.state in HAS_ENDED
+
+    @property
     def active_at(self) -> float:
         """Time of the last activity, in seconds since the epoch; 0 if there was none."""
         heard = [status.updated_at for status in self.heartbeats.statuses]

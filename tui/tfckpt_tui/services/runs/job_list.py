@@ -107,7 +107,7 @@ class ListReads:
     def _with_processes(self, root: Path, reading: RunReading) -> RunReading:
         """Adds the processes that train there without this library."""
         run = reading.run
-        if reading.heartbeats.state not in HAS_ENDED or run.was_trained_here:
+        if not reading.may_have_others:
             return reading
         watch = self._watches.get(root)
         if watch is None:

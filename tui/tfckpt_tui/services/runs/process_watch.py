@@ -10,7 +10,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tfckpt_trainer.catalog.scan.foreign_writers import own_pids, writing_processes
+from tfckpt_trainer.catalog.scan.foreign_writers import (
+    own_pids,
+    training_processes,
+    writing_processes,
+)
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.machine.open_files import open_files
 from tfckpt_trainer.machine.permissions import name_of
@@ -81,15 +85,15 @@ class ProcessWatch:
 
     def _find(self, now: float) -> tuple[HostProcess, ...]:
         run = self._run
-        if run.process is None and run.was_trained_here:
-            return ()
         pids = {one.pid for one in self._seen if process_lives(one.pid, one.started_at)}
         attached = run.process if self._attached_lives() else None
         if attached is not None:
             pids.update((attached, *_children(attached)))
         else:
-            # Whoever starts the script again has another process.
-            pids.update(w.pid for w in writing_processes(run) if is_own_process(w.pid))
+            # Whoever starts the script again has another process. In a run of this library, its
+            # own processes and their children may have other files open.
+            find = training_processes if run.was_trained_here else writing_processes
+            pids.update(w.pid for w in find(run) if is_own_process(w.pid))
         found = tuple(read_all(sorted(pids - set(own_pids(run))), now, self._cpu))
         is_alone = attached is not None and not _trainers(found)
         return found[:1] if is_alone else _trainers(found)

@@ -98,7 +98,7 @@ def read_account(
     reading = replace(
         reading,
         problems=(*reading.problems, *outcomes),
-        processes=processes.look(now) if processes is not None else (),
+        processes=processes.look(now) if processes is not None and reading.may_have_others else (),
     )
     job = (jobs or JobReader()).read(
         reading.record, reading.heartbeats.state, last_told(reading.event_log), share=run
