@@ -7,6 +7,8 @@ import math
 import os
 import random
 import struct
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -544,6 +546,38 @@ def test_another_place_is_named(tool: Tool, tmp_path: Path) -> None:
     for command in ("metrics", "status", "report"):
         said = tool(command, checkpoints, "--logdir", tmp_path / "logs")
         assert "39" in said.data
+    refused = tool("metrics", checkpoints, "--logdir", tmp_path / "elsewhere")
+    assert refused.code == 2
+    assert f"{tmp_path / 'elsewhere'} is not a directory" in refused.words
+
+
+def test_a_place_that_is_named_comes_before_what_a_script_reports(
+    tool: Tool, tmp_path: Path
+) -> None:
+    made = RunFactory(tmp_path / "run").create()
+    made.series(0, 8, 0)
+    write(made.run.root / "logs", *WRITTEN)
+    assert ",39," not in tool("metrics", made.run.root).data
+    assert ",39," in tool("metrics", made.run.root, "--logdir", made.run.root / "logs").data
+
+
+def test_without_the_packages_that_read_them_commands_go_on(tmp_path: Path) -> None:
+    write(tmp_path / "run", *WRITTEN)
+    write_floats(tmp_path / "run" / "ckpt-1", [1.0])
+    code = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"google", "tensorboard"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+from tfckpt_tui.cli.main import run
+sys.exit(run(sys.argv[1:]))
+"""
+    command = [sys.executable, "-c", code, "status", tmp_path / "run"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "ckpt-1" in ended.stdout
 
 
 async def test_the_app_draws_them(tmp_path: Path) -> None:

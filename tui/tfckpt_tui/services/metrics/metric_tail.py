@@ -7,6 +7,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
+from importlib.util import find_spec
 from itertools import islice, pairwise
 from pathlib import Path, PurePath
 from typing import NamedTuple
@@ -44,10 +46,10 @@ _EVENTS = "tfevents"
 class MetricTail:
     """Reads the new metrics of a run, a block at a time.
 
-    They come from the series of the run. Without one, they come from TensorBoard event files and
-    those of Keras's `CSVLogger`, in the directory and below it. If event files are in several
-    directories, a name is `DIRECTORY/NAME`, as TensorBoard names runs. A file of a `CSVLogger`
-    counts as a directory.
+    They come from the series of the run. Without one, or with a `logdir`, they come from
+    TensorBoard event files and those of Keras's `CSVLogger`, in the directory and below it. If
+    event files are in several directories, a name is `DIRECTORY/NAME`, as TensorBoard names runs.
+    A file of a `CSVLogger` counts as a directory.
     """
 
     def __init__(
@@ -79,6 +81,9 @@ class MetricTail:
 
     def read_new(self) -> list[SeriesPoint]:
         """Returns the points recorded since the last call; none if there is no record."""
+        if self._run.logdir is not None:
+            # Somebody asked for these.
+            return self._read_events()
         before = self._series.beginnings
         points = self._series.read_new()
         if self._series.beginnings:
@@ -283,7 +288,7 @@ def find_metric_files(run: RunDirectory) -> MetricFiles:
     while waiting and directories < MOST_DIRECTORIES and entries < MOST_ENTRIES:
         place = waiting.popleft()
         names, below, looked_at = _look_into(place, MOST_ENTRIES - entries)
-        of_events = sorted(filter(is_event_file, names))
+        of_events = sorted(filter(is_event_file, names)) if _reads_event_files() else []
         events += [place / name for name in of_events[-MOST_FILES:]]
         tables += [place / name for name in sorted(names) if name.endswith(SUFFIXES)]
         waiting.extend(place / name for name in sorted(below))
@@ -295,6 +300,15 @@ def find_metric_files(run: RunDirectory) -> MetricFiles:
 
 def _directory_of(path: Path) -> Path:
     return path.parent if is_event_file(path.name) else path.with_suffix("")
+
+
+@cache
+def _reads_event_files() -> bool:
+    """Whether the packages that read event files are installed; some remove them."""
+    try:
+        return all(map(find_spec, ("tensorboard", "google.protobuf")))
+    except ModuleNotFoundError:
+        return False
 
 
 def is_event_file(name: str) -> bool:
