@@ -540,8 +540,11 @@ def history(root: Path, *epochs: int) -> None:
 
 def test_files_are_pruned_by_name_and_come_back(tool: Tool, tmp_path: Path) -> None:
     history(tmp_path, 1, 2, 3)
+    assert tool("journal", tmp_path).data == "There are no events yet.\n"
     before = contents(tmp_path)
     names = ("w-01.weights.h5", "w-02.weights.h5")
+    ruled = tool("prune", tmp_path, "--keep-last", "1", "--dry-run")
+    assert "To prune one of 3 files, name it." in ruled.data
     planned = tool("prune", tmp_path, *names, "--dry-run")
     assert planned.data.count("delete") == 2 and contents(tmp_path) == before
     said = tool("prune", tmp_path, *names, "--yes", "--json")
@@ -554,6 +557,7 @@ def test_files_are_pruned_by_name_and_come_back(tool: Tool, tmp_path: Path) -> N
     assert {name: after[name] for name in before} == before
     assert tool("prune", tmp_path, names[0], "--yes").code == 0
     assert tool("trash", tmp_path, "empty", "--yes").code == 0
+    assert tool("trash", tmp_path).data == "The trash is empty.\n"
     assert sorted(path.name for path in tmp_path.glob("*.h5")) == [names[1], "w-03.weights.h5"]
 
 

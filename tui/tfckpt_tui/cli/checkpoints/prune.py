@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.directory.other_formats import OtherFile
+from tfckpt_trainer.catalog.directory.other_formats import OtherFile, find_neighbours
 from tfckpt_trainer.catalog.retention import rules
 from tfckpt_trainer.catalog.retention.emptying import Emptied, trashed_before
 from tfckpt_trainer.catalog.retention.own_rules import Verdicts, recorded_verdicts
@@ -234,7 +234,7 @@ def prune(
     if delete:
         require_proven(run.root, intent.plan.deleted)
     if not as_json:
-        print_before_acting(lambda: _print_plan(intent))
+        print_before_acting(lambda: _print_plan(run, intent))
     if intent.doubt:
         print_message(intent.doubt)
     if intent.refusal:
@@ -408,7 +408,14 @@ def _joined(first: Emptied | None, second: Emptied | None) -> Emptied | None:
     )
 
 
-def _print_plan(intent: _Intent) -> None:
+def _print_plan(run: RunDirectory, intent: _Intent) -> None:
+    others = () if intent.rows else find_neighbours(run.root).others
+    if others:
+        files = units.count(len(others), "file")
+        print_line(
+            f"Rules choose checkpoints, and there is none. To prune one of {files}, name it."
+        )
+        return
     print_plan("CHECKPOINT", intent.rows)
     if not intent.refusal:
         count = units.count(len(intent.plan.deleted), "checkpoint")

@@ -118,8 +118,10 @@ def _show_trash(run: RunDirectory, as_json: bool) -> int:
         print_message(problem)
     if as_json:
         print_json(TrashReport(trash=tuple(map(_trashed_prune, manifests)), problems=problems))
-    else:
+    elif manifests:
         print_table(*table_of(COLUMNS, manifests, time.time()))
+    else:
+        print_line("The trash is empty.")
     return ExitCode.PROBLEM if problems else ExitCode.DONE
 
 

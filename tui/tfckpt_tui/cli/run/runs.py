@@ -44,6 +44,10 @@ def runs(directory: Path | None, as_json: bool) -> None:
         return
     if not accounts:
         where = f"There is no run below {directory}."
-        print_line(where if directory is not None else "There are no recent runs.")
+        print_line(
+            where
+            if directory is not None
+            else "There are no recent runs. Name a directory to list those in it."
+        )
         return
     print_table(*table(accounts, time.time()))

@@ -96,6 +96,8 @@ def journal(run: RunDirectory, lines: int, as_json: bool) -> None:
         events = (msgspec.convert(entry, Event, from_attributes=True) for entry in entries)
         print_json(JournalReport(entries=tuple(events)))
         return
+    if not entries:
+        print_line("There are no events yet.")
     for entry in entries:
         stamp = units.local_time(entry.at)
         by = f" ({entry.by})" if entry.by else ""
