@@ -70,6 +70,8 @@ def test_names_and_branches_are_chosen(tool: Tool, made: RunFactory) -> None:
 
 def test_each_point_is_a_line_of_json(tool: Tool, made: RunFactory) -> None:
     lines = tool("metrics", made.run.root, "--json").data.splitlines()
+    assert tool("metrics", made.run.root, "--jsonl").data.splitlines() == lines
+    assert tool("metrics", made.run.root, "--csv").data == tool("metrics", made.run.root).data
     for line in lines:
         check(MetricPoint, json.loads(line))
     assert [json.loads(line)["metrics"] for line in lines] == [

@@ -71,6 +71,8 @@ class MetricPoint(Report, frozen=True, kw_only=True):
     help="Only this branch; may be given several times.",
 )
 @LogdirOption
+@click.option("--csv", is_flag=True, expose_value=False, help="Print CSV, as without an option.")
+@click.option("--jsonl", "as_lines", is_flag=True, help="Print JSON, a line for each point.")
 @click.option("--follow", "-f", is_flag=True, help="Print new values until ctrl+c.")
 @prints(MetricPoint)
 @on_open_run
@@ -79,6 +81,7 @@ def metrics(
     names: Sequence[str],
     branches: Collection[int],
     follow: bool,
+    as_lines: bool,
     as_json: bool,
 ) -> None:
     """Print the metrics that a run reported, as CSV with one row for each value.
@@ -90,6 +93,7 @@ def metrics(
     with suppress(FileNotFoundError), open_plain(run.series):
         # Otherwise, the series says that it is closed, or no file.
         pass
+    as_json |= as_lines
     tail = MetricTail(run, first=_WHOLE)
     shown = _ShownNames(names)
     if not as_json:
