@@ -122,6 +122,10 @@ def test_a_graph_can_call_it():
     assert [int(total) for total in outer()] == [2, 2]
 
 
+def nothing(*_):
+    """Takes what a step tells."""
+
+
 def halved_until_small(value):
     while value > 1.0:
         value = value / 2.0
@@ -147,7 +151,7 @@ def test_of_a_step_the_functions_of_the_script_are_converted_alone(monkeypatch, 
         return -batch
 
     def step_for(function):
-        hooks = StepHooks(lambda: StepFlags(False, False), lambda *_: None, lambda: None)
+        hooks = StepHooks(lambda: StepFlags(False, False), nothing, nothing, nothing)
         return StepFunction(strategy, function, hooks)
 
     def untouched(batch):
