@@ -115,6 +115,10 @@ class Ledger:
         ]
         return [*self.lost(may_go), *missing]
 
+    def in_trash(self) -> set[str]:
+        """Returns the checkpoints of which the trash has files."""
+        return {*self._trashed()}
+
     def _changed_others(self) -> Iterator[str]:
         for name, before in self._others.items():
             path = self._root / name

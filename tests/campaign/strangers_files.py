@@ -57,6 +57,9 @@ class StrangersFiles:
             command = chance.choice([*COMMANDS])
             may_go |= set(DELETED.get(command, ()))
             for words in COMMANDS[command]:
+                if words[0] == "trash":
+                    # It empties all of it.
+                    may_go |= ledger.in_trash()
                 code, told = do(words, place)
                 done.append(words[0])
                 if code not in range(5) or "Traceback" in told:

@@ -69,6 +69,9 @@ class TwoAccounts:
             umask = chance.choice(_UMASKS)
             may_go |= set(DELETED.get(command, ()))
             for words in COMMANDS[command]:
+                if words[0] == "trash":
+                    # It empties all of it.
+                    may_go |= ledger.in_trash()
                 done.append(f"{who} {umask:03o} {words[0]}")
                 found += did(words, who, umask, place, done)
             found += [f"after {done}: {one}" for one in ledger.violations(may_go)]

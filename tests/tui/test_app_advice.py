@@ -144,6 +144,8 @@ ALLOWED = (
     "[actions.stats]",
     "`tfckpt-tui convert`",
     ". Upgrade with `pip install --upgrade ",
+    # Of the table of `get` alone.
+    ", with --until-step N",
     "Number of tensors with values that are not finite; null before `verify --finite`",
 )
 """Words of other programs, and commands for what the app cannot do."""

@@ -44,7 +44,7 @@ def open_run(
         attached_processes(process, time.time())
     # Resolved here, so that no later move goes through a symbolic link.
     if logdir is not None and not Path(logdir).is_dir():
-        raise UsageError(f"{logdir} is not a directory. Name one with event files by --logdir.")
+        raise UsageError(f"{logdir} is not a directory. Name one that has event files.")
     run = RunDirectory(_root(directory), logdir if logdir is None else _root(logdir), process)
     with suppress(OSError), os.scandir(run.root):
         run.refuse_links()
