@@ -6,8 +6,6 @@ A case is a number. It makes the run, the damage, the keys, and whether the app 
 from __future__ import annotations
 
 import asyncio
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -19,7 +17,7 @@ from .areas import Outcome
 from .hostile_input import damage
 from .ledger import Facts, Ledger, facts_of
 from .processes import in_child
-from .storage_faults import healthy_run
+from .storage_faults import DrawnRuns
 
 KEYS = 40
 _SIZES = ((80, 24), (120, 40), (200, 50), (40, 10), (3, 2))
@@ -31,25 +29,15 @@ _LEFT_OUT = frozenset({"detach", "launch", "tensorboard"})
 """Actions that end the app, or start other programs."""
 
 
-class RandomKeys:
+class RandomKeys(DrawnRuns):
     """Whatever is pressed, the app goes on, and a read-only one changes nothing."""
 
     name = "keys"
 
-    def __init__(self, place: Path) -> None:
-        """Makes the run that is copied for each case."""
-        self._healthy = healthy_run(place / "healthy")
-
-    def cases(self, chance: Random) -> Iterator[str]:
-        """Yields numbers without end."""
-        while True:
-            yield str(chance.randrange(10**9))
-
     def run(self, case: str, place: Path) -> Outcome:
         """Opens the app on a run, and presses keys."""
         chance = Random(case)
-        root = place / "run"
-        shutil.copytree(self._healthy, root, symlinks=True)
+        root = self.copied(place)
         damaged = chance.random() < 0.5
         if damaged:
             files = sorted(path for path in root.rglob("*") if path.is_file())

@@ -188,6 +188,30 @@ def do(words: Sequence[str], place: Path, disk: Disk | None = None) -> tuple[int
     return code, told.read_text(encoding="utf-8") if told.exists() else ""
 
 
+class DrawnRuns:
+    """The base of areas whose cases are numbers: each draws what happens to a copy of a run."""
+
+    def __init__(self, place: Path) -> None:
+        """Makes the run that is copied for each case."""
+        self._healthy = healthy_run(place / "healthy")
+
+    def cases(self, chance: Random) -> Iterator[str]:
+        """Yields numbers without end."""
+        while True:
+            yield str(chance.randrange(10**9))
+
+    def copied(self, place: Path) -> Path:
+        """Copies the run; returns its directory."""
+        shutil.copytree(self._healthy, place / "run", symlinks=True)
+        return place / "run"
+
+
+def may_go_by(command: str, words: Sequence[str], ledger: Ledger) -> set[str]:
+    """Returns the checkpoints that a step of a command is asked to delete for good."""
+    emptied = ledger.in_trash() if words[0] == "trash" else set()
+    return {*DELETED.get(command, ()), *emptied}
+
+
 def in_place(words: Sequence[str], place: Path) -> list[str]:
     """Puts directories in place of their names."""
     places = {RUN: place / "run", OUT: place / "out"}

@@ -6,14 +6,12 @@ A case is a number. It makes the files and the commands, which follow each other
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
 from .areas import Outcome
 from .ledger import Ledger
-from .storage_faults import COMMANDS, DELETED, do, healthy_run
+from .storage_faults import COMMANDS, DrawnRuns, do, may_go_by
 
 _STEMS = (
     "ckpt-100", "ckpt-200", "ckpt-600", "ckpt-007", "ckpt-", "foreign-7", "foreign-8", "model",
@@ -29,25 +27,15 @@ _PLACES = ("", "", "", "notes/", "logs/", "ckpt-100/", "ckpt-300.d/", "backup/")
 _KINDS = ("bytes", "bytes", "bytes", "empty", "link", "broken link", "directory")
 
 
-class StrangersFiles:
+class StrangersFiles(DrawnRuns):
     """A file that is no checkpoint keeps its bytes, its name and its times, whatever is asked."""
 
     name = "strangers"
 
-    def __init__(self, place: Path) -> None:
-        """Makes the run that is copied for each case."""
-        self._healthy = healthy_run(place / "healthy")
-
-    def cases(self, chance: Random) -> Iterator[str]:
-        """Yields numbers without end."""
-        while True:
-            yield str(chance.randrange(10**9))
-
     def run(self, case: str, place: Path) -> Outcome:
         """Puts files beside a run, and runs commands."""
         chance = Random(case)
-        root = place / "run"
-        shutil.copytree(self._healthy, root, symlinks=True)
+        root = self.copied(place)
         others = list(dict.fromkeys(filter(None, (self._drop(root, chance) for _ in range(25)))))
         ledger = Ledger(root, others)
         found: list[str] = []
@@ -55,11 +43,8 @@ class StrangersFiles:
         done = []
         for _ in range(6):
             command = chance.choice([*COMMANDS])
-            may_go |= set(DELETED.get(command, ()))
             for words in COMMANDS[command]:
-                if words[0] == "trash":
-                    # It empties all of it.
-                    may_go |= ledger.in_trash()
+                may_go |= may_go_by(command, words, ledger)
                 code, told = do(words, place)
                 done.append(words[0])
                 if code not in range(5) or "Traceback" in told:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -21,7 +20,7 @@ from tfckpt_tui.cli.main import run
 from .areas import Outcome
 from .ledger import Facts, Ledger, facts_of
 from .processes import in_child
-from .storage_faults import COMMANDS, DELETED, RUN, healthy_run, in_place
+from .storage_faults import COMMANDS, RUN, DrawnRuns, in_place, may_go_by
 
 _ACCOUNTS = {"alice": ALICE, "bob": BOB}
 _NEEDS_MORE = re.compile(r"\.(training|examples|app|selftest)\b|__main__")
@@ -30,20 +29,19 @@ _NEEDS_MORE = re.compile(r"\.(training|examples|app|selftest)\b|__main__")
 _UMASKS = (0o002, 0o007, 0o022, 0o027, 0o077)
 
 
-class TwoAccounts:
+class TwoAccounts(DrawnRuns):
     """Commands of two accounts on one run."""
 
     name = "accounts"
 
     def __init__(self, place: Path) -> None:
-        """Makes the run that is copied for each case."""
-        self._healthy = healthy_run(place / "healthy")
+        """Makes the run that is copied for each case, and imports what other accounts cannot."""
+        super().__init__(place)
         import_all()
 
     def cases(self, chance: Random) -> Iterator[str]:
         """Yields numbers without end; none for who may not become another account."""
-        while os.geteuid() == 0:
-            yield str(chance.randrange(10**9))
+        return super().cases(chance) if os.geteuid() == 0 else iter(())
 
     def run(self, case: str, place: Path) -> Outcome:
         """Has both accounts do something, and then both act once more."""
@@ -51,8 +49,7 @@ class TwoAccounts:
         # Both have to pass through.
         for directory in (place, *place.parents[:2]):
             directory.chmod(directory.stat().st_mode | 0o711)
-        root = place / "run"
-        shutil.copytree(self._healthy, root, symlinks=True)
+        root = self.copied(place)
         hand_over(root, _ACCOUNTS[chance.choice([*_ACCOUNTS])])
         (place / "out").mkdir()
         for part in ("out", *_ACCOUNTS):
@@ -67,11 +64,8 @@ class TwoAccounts:
         for _ in range(4):
             command, who = chance.choice([*COMMANDS]), chance.choice([*_ACCOUNTS])
             umask = chance.choice(_UMASKS)
-            may_go |= set(DELETED.get(command, ()))
             for words in COMMANDS[command]:
-                if words[0] == "trash":
-                    # It empties all of it.
-                    may_go |= ledger.in_trash()
+                may_go |= may_go_by(command, words, ledger)
                 done.append(f"{who} {umask:03o} {words[0]}")
                 found += did(words, who, umask, place, done)
             found += [f"after {done}: {one}" for one in ledger.violations(may_go)]
