@@ -18,7 +18,7 @@ from command_running import Tool
 from recorded_slurm import RecordedSlurm
 from tfckpt_trainer.errors import ExitCode, LaunchError, NoTrainerError, RefusedError, UsageError
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.launch.preflight import check_no_orphans
+from tfckpt_trainer.launch.preflight import check_nothing_trains
 from tfckpt_trainer.launch.slurm import submission
 from tfckpt_trainer.launch.slurm.commands import CommandOutput, UnansweredError
 from tfckpt_trainer.launch.slurm.earlier_start import JobStart, require_job_of_run
@@ -288,8 +288,8 @@ def test_nothing_is_submitted_while_slurm_cannot_say_what_it_has_accepted(
     assert silent.asked("sbatch") == 0
     monkeypatch.setattr(submission, "read_jobs", partial(read_jobs, runner=silent))
     with pytest.raises(LaunchError, match="may have accepted"):
-        check_no_orphans(queued.run)
-    check_no_orphans(queued.run, force=True)
+        check_nothing_trains(queued.run)
+    check_nothing_trains(queued.run, force=True)
 
 
 def test_a_stop_cancels_a_job_whose_submission_was_unanswered(

@@ -14,7 +14,7 @@ from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.preflight import (
     already_alive,
     check_directory,
-    check_no_orphans,
+    check_nothing_trains,
     check_options,
 )
 from tfckpt_trainer.launch.processes.logs import last_lines, open_log
@@ -71,7 +71,7 @@ def launch(
     if lock is None:
         raise already_alive(run)
     try:
-        check_no_orphans(run, force=force)
+        check_nothing_trains(run, force=force)
         with explain_disk_errors(run):
             _write_run_file(run, options)
             store(run.launch_file, options)

@@ -187,7 +187,7 @@ def _watch_or_end(run: RunDirectory, what: str) -> Advice:
 _END_THEM = "End them with {stop}, or with {force} if they do not answer."
 
 
-def check_no_orphans(run: RunDirectory, *, force: bool = False) -> None:
+def check_nothing_trains(run: RunDirectory, *, force: bool = False) -> None:
     """Checks that nothing else trains here, and that no batch job will.
 
     Args:

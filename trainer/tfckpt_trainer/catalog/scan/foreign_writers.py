@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -139,9 +139,7 @@ def writing_processes(run: RunDirectory) -> tuple[WritingProcess, ...]:
     Raises:
         OSError: The directory cannot be read.
     """
-    opened, _ = _open_files(os.path.realpath(run.root))
-    names = _checkpoints_of(opened) - {""}
-    return _writers(run, opened, FileScanner(run.root, names).scan() if names else {})
+    return _writers_among(run, _open_files(os.path.realpath(run.root))[0])
 
 
 def training_processes(run: RunDirectory) -> tuple[WritingProcess, ...]:
@@ -156,7 +154,11 @@ def training_processes(run: RunDirectory) -> tuple[WritingProcess, ...]:
         OSError: The directory cannot be read.
     """
     opened, _ = _open_files(os.path.realpath(run.root))
-    opened = [one for one in opened if _checkpoint_of(one.file) or EVENT_FILE in one.file]
+    kept = [one for one in opened if _checkpoint_of(one.file) or EVENT_FILE in one.file]
+    return _writers_among(run, kept)
+
+
+def _writers_among(run: RunDirectory, opened: Sequence[_Open]) -> tuple[WritingProcess, ...]:
     names = _checkpoints_of(opened) - {""}
     return _writers(run, opened, FileScanner(run.root, names).scan() if names else {})
 

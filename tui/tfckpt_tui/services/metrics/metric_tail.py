@@ -288,7 +288,9 @@ def find_metric_files(run: RunDirectory) -> MetricFiles:
     while waiting and directories < MOST_DIRECTORIES and entries < MOST_ENTRIES:
         place = waiting.popleft()
         names, below, looked_at = _look_into(place, MOST_ENTRIES - entries)
-        of_events = sorted(filter(is_event_file, names)) if _reads_event_files() else []
+        of_events = sorted(filter(is_event_file, names))
+        if of_events and not _reads_event_files():
+            of_events = []
         events += [place / name for name in of_events[-MOST_FILES:]]
         tables += [place / name for name in sorted(names) if name.endswith(SUFFIXES)]
         waiting.extend(place / name for name in sorted(below))
