@@ -67,8 +67,8 @@ class Ledger:
             others: Relative paths of files of other people.
         """
         self._root = root
-        self._checkpoints = checkpoints_in(root)
         self._others: Mapping[str, Facts] = {name: facts_of(root / name) for name in others}
+        self._checkpoints = self._here()
 
     def at(self, root: Path) -> Ledger:
         """Returns the same for another place."""
@@ -90,7 +90,7 @@ class Ledger:
             for file, content in files.items()
             if content not in kept and name not in may_go
         ]
-        here = checkpoints_in(self._root)
+        here = self._here()
         listed, latest = self._listed()
         for name in listed:
             # The list of TensorFlow may name what was deleted, but not as the latest.
@@ -106,7 +106,7 @@ class Ledger:
         Args:
             may_go: Checkpoints that a command was asked to delete for good.
         """
-        here, trashed = checkpoints_in(self._root), self._trashed()
+        here, trashed = self._here(), self._trashed()
         missing = [
             f"{name} is whole nowhere"
             for name, files in self._checkpoints.items()
@@ -118,6 +118,14 @@ class Ledger:
     def in_trash(self) -> set[str]:
         """Returns the checkpoints of which the trash has files."""
         return {*self._trashed()}
+
+    def _here(self) -> dict[str, dict[str, str]]:
+        """The checkpoints of the run, without what somebody else has named like their shards."""
+        found = {
+            name: {file: content for file, content in files.items() if file not in self._others}
+            for name, files in checkpoints_in(self._root).items()
+        }
+        return {name: files for name, files in found.items() if files}
 
     def _changed_others(self) -> Iterator[str]:
         for name, before in self._others.items():

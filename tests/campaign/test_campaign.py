@@ -51,6 +51,16 @@ def test_nothing_is_violated_where_a_checkpoint_is_whole_in_the_trash(root: Path
     assert ledger.violations() == []
 
 
+def test_a_stranger_s_shard_is_no_part_of_a_checkpoint(root: Path) -> None:
+    shard = "ckpt-2.data-99999-of-99999"
+    (root / shard).write_text("of another")
+    ledger = Ledger(root, [shard])
+    trash(root, *BOTH)
+    assert ledger.violations() == []
+    trash(root, shard)
+    assert f"{shard} of somebody else is gone" in ledger.violations()
+
+
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "half in the trash": (lambda root: trash(root, BOTH[0]), "ckpt-2 is whole nowhere"),
     "a file gone": (lambda root: (root / BOTH[1]).unlink(), f"{BOTH[1]} is nowhere"),

@@ -68,7 +68,7 @@ def history(made: CheckpointDirectory) -> CheckpointDirectory:
 
 
 class TestPrune:
-    @pytest.mark.parametrize("ending", [".meta", ".data-00001-of-00003"])
+    @pytest.mark.parametrize("ending", [".meta", ".data-00001-of-00003", ".data-00002-of-00002"])
     def test_what_only_has_its_name_counts_in_no_size(self, history, ending):
         before = {name: checkpoint.size for name, checkpoint in history.scan().items()}
         for name in ("ckpt-100", "ckpt-200"):

@@ -544,7 +544,8 @@ def place_of(name: str) -> tuple[int, int] | None:
     number, count = name[-14:-9], name[-5:]
     if not (number.isascii() and count.isascii() and number.isdigit() and count.isdigit()):
         return None
-    return int(number), int(count)
+    # Fixed width: text compares as the numbers do.
+    return (int(number), int(count)) if number < count else None
 
 
 __all__ = [
