@@ -216,6 +216,24 @@ def test_a_command_needs_no_directory_of_a_process_that_names_it(
     assert "Name a directory, or a process by --pid." in tool("status").words
 
 
+def test_a_directory_that_a_process_does_not_train_into_is_refused(
+    start: Start, root: Path, tmp_path: Path, tool: Tool
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(root, other)
+    pid = start(held=(f"{root}/ckpt-200.index",))
+    for words in (["attach"], ["status"], ["stop", "--yes"]):
+        said = tool(words[0], other, *words[1:], "--pid", pid)
+        assert (said.code, said.data) == (2, "")
+        assert f"({SCRIPT.name}) trains into {root}, not into {other}." in said.words
+        assert f"`tfckpt-tui attach --pid {pid}`" in said.words
+    assert process_lives(pid, first(pid).started_at)
+    assert f"process {pid} " in tool("status", root, "--pid", pid).data
+    # Between two saves, only the user knows.
+    silent = start()
+    assert f"process {silent} " in tool("status", other, "--pid", silent).data
+
+
 def test_none_and_several_directories_are_told_with_what_to_do(
     start: Start, root: Path, tmp_path: Path, tool: Tool
 ) -> None:

@@ -496,15 +496,21 @@ def named_directory(
 
     Raises:
         click.UsageError: The user named neither.
-        TfckptError: See `find_training_directory`.
+        TfckptError: See `find_training_directory` and `check_training_directory`.
     """
-    if directory is not None:
-        return directory, logdir
     if pid is None:
-        raise click.UsageError("Name a directory, or a process by --pid.")
+        if directory is None:
+            raise click.UsageError("Name a directory, or a process by --pid.")
+        return directory, logdir
     # Imported here: few commands name a process.
-    from tfckpt_tui.services.runs.training_directory import find_training_directory
+    from tfckpt_tui.services.runs.training_directory import (
+        check_training_directory,
+        find_training_directory,
+    )
 
+    if directory is not None:
+        check_training_directory(directory, pid, time.time())
+        return directory, logdir
     found = find_training_directory(pid, time.time())
     return found.root, logdir or found.logdir
 

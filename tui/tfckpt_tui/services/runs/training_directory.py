@@ -48,8 +48,7 @@ def find_training_directory(pid: int, now: float) -> TrainingDirectory:
     """
     processes = attached_processes(pid, now)
     opened, named, logs = map(_outermost, _directories(processes))
-    since = min(process.started_at for process in processes) - CLOCK_SLACK_SECONDS
-    roots = opened or named or _with_checkpoints(logs, since) or logs
+    roots = opened or named or _with_checkpoints(logs, _began(processes)) or logs
     if not roots:
         raise UsageError(
             f"{processes[0].title} has no checkpoint or event file open, and its arguments name no "
@@ -63,6 +62,35 @@ def find_training_directory(pid: int, now: float) -> TrainingDirectory:
     (root,) = roots
     beside = [log for log in logs if not log.is_relative_to(root)]
     return TrainingDirectory(root, beside[0] if len(beside) == 1 else None)
+
+
+def check_training_directory(directory: Path, pid: int, now: float) -> None:
+    """Refuses a directory if a process surely trains into another one.
+
+    Args:
+        directory: The directory that a user named.
+        pid: The ID of the process.
+        now: Seconds since the epoch.
+
+    Raises:
+        UsageError: There is no such process, or it has checkpoints open elsewhere, or it has event
+            files open near checkpoints that it saved elsewhere.
+        RefusedError: It belongs to another user.
+    """
+    processes = attached_processes(pid, now)
+    opened, _, logs = map(_outermost, _directories(processes))
+    roots = opened or _with_checkpoints(logs, _began(processes))
+    named = Path(os.path.realpath(directory))
+    near = [root for root in roots if root.is_relative_to(named) or named.is_relative_to(root)]
+    if roots and not near:
+        raise UsageError(
+            f"{processes[0].title} trains into {roots[0]}, not into {directory}. Name no "
+            f"directory, and its own is found: `tfckpt-tui attach --pid {pid}`."
+        )
+
+
+def _began(processes: Sequence[HostProcess]) -> float:
+    return min(process.started_at for process in processes) - CLOCK_SLACK_SECONDS
 
 
 def if_elsewhere(path: str, pid: int) -> str:
