@@ -56,8 +56,11 @@ def test_a_fit_saves_after_each_epoch_and_keeps_the_newest_and_the_best(fit_here
         "these stay"
     )
     assert notes(run) == [f"Saves {words}. save_every_seconds=None turns that off."]
-    assert notes(run)[0] in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert notes(run)[0] in said and "Started at" not in said
     assert status_report(run).run.saves == words
+    fit_here(7)
+    assert "Started at step 12 from ckpt-12." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,9 @@ class RestoreManager:
                 self._move_to(target, outcome, None, EventKind.START)
                 self._change_at_start(target)
                 self._find_unsaved_changes(outcome.record)
+                if self._group.is_chief:
+                    step = self._state.position.step
+                    sys.stderr.write(f"Started at step {step:,} from {target.name}.\n")
                 finish = target.finish
                 if finish is None or not finish.by_dataset or outcome.input_starts_over:
                     return finish
