@@ -51,6 +51,18 @@ def test_files_of_one_save_of_weights_are_no_epochs(tool: Tool, tmp_path: Path) 
     }
 
 
+def test_an_epoch_of_files_of_keras_names_them(tool: Tool, tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    for epoch in range(7, 10):
+        (tmp_path / f"m-{epoch:02}.weights.h5").write_bytes(b"\0")
+    for words in (["inspect"], ["compare", "1"], ["verify"]):
+        said = tool(words[0], tmp_path, *words[1:], "08")
+        assert said.code == 2
+        assert "There is no checkpoint 08, but" in said.words
+        assert "m-08.weights.h5 (epoch 8). Give the name of one." in said.words
+    assert "m-0" not in tool("inspect", tmp_path, "5").words
+
+
 def test_a_hub_cache_is_read_and_never_pruned(tool: Tool, tmp_path: Path) -> None:
     root = hub_cache(tmp_path)
     blobs = contents(tmp_path / "blobs")

@@ -246,6 +246,21 @@ def find_other_file(root: Path, name: str) -> OtherFile | None:
     return None
 
 
+def find_others_at(root: Path, position: str) -> list[OtherFile]:
+    """Returns the files of other formats of a step or an epoch, if their tensors can be read.
+
+    Args:
+        root: The directory.
+        position: The step or the epoch, as a user writes it.
+    """
+    if not (position.isascii() and position.isdigit()):
+        return []
+    with suppress(OSError):
+        files = find_neighbours(root).others
+        return [one for one in files if one.is_readable and int(position) in (one.epoch, one.step)]
+    return []
+
+
 def _described(root: Path, files: Iterable[tuple[str, Format]]) -> tuple[OtherFile, ...]:
     def described() -> Iterator[OtherFile]:
         for name, form in files:

@@ -7,13 +7,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
-from tfckpt_trainer.catalog.directory.other_formats import find_other_file
+from tfckpt_trainer.catalog.directory.other_formats import find_other_file, find_others_at
 from tfckpt_trainer.catalog.directory.version_one import VersionOne
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.named_checkpoints import find_named
 from tfckpt_trainer.errors import RefusedError, UnknownCheckpointError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_numbered_name
+from tfckpt_trainer.words.counts import first_lines
 from tfckpt_tui.services.checkpoints.choose import find_checkpoint
+
+_MOST_NAMED = 3
+"""Files that an error names."""
 
 
 def list_checkpoints(run: RunDirectory, now: float | None = None) -> tuple[Checkpoint, ...]:
@@ -76,6 +80,13 @@ def look_up_all(run: RunDirectory, texts: Sequence[str | None]) -> list[Checkpoi
             raise RefusedError(
                 f"{other.name} is no checkpoint of TensorFlow, but {other.format.name}: "
                 f"{other.format.reader} loads it."
+            ) from None
+        at = [f"{file.name} ({file.position})" for file in find_others_at(run.root, error.text)]
+        if at:
+            raise UnknownCheckpointError(
+                f"There is no checkpoint {error.text}, but there are files of other formats: "
+                f"{', '.join(first_lines(at, _MOST_NAMED))}. Give the name of one.",
+                error.text,
             ) from None
         raise
 
