@@ -147,6 +147,13 @@ def test_a_list_of_runs_names_who_trains_there_without_the_library(
     }
     assert told == {str(place): words if place == root else "unattended" for place in roots}
     assert words in tool("runs", root.parent).data
+    second = start(held=(f"{root}/eval/{EVENTS}.2",))
+    (mine,) = tool("runs", root, "--json").json["runs"]
+    assert mine["words"] == (
+        f"process {min(pid, second)} (untracked_trainer.py) and 1 more run here without "
+        "tfckpt_trainer"
+    )
+    os.kill(second, signal.SIGKILL)
     # It is live: it comes first, and is read again each time.
     clock[0] += LONG_ENDED_SECONDS
     assert listed.read(roots, with_others=False)[0].words == words

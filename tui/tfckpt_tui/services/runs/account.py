@@ -38,7 +38,7 @@ from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorStatus
 from tfckpt_trainer.words.advice import Advice
 from tfckpt_tui.formats import units
-from tfckpt_tui.formats.process_columns import HostProcess
+from tfckpt_tui.formats.process_columns import HostProcess, with_others
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.formats.worker_columns import NO_SHARE, WorkerView
 from tfckpt_tui.reports.run_facts import EventFileFacts, FailureFacts
@@ -240,7 +240,9 @@ class RunAccount(msgspec.Struct, frozen=True):
         """The state in words; while it trains, what it is in the middle of, and that it stops."""
         does = self.interlude or self.state
         if self.has_other_trainer:
-            return f"{self.processes[0].name} runs here without tfckpt_trainer"
+            several = with_others(self.processes[0].name, self.processes)
+            run = "run" if len(self.processes) > 1 else "runs"
+            return f"{several} {run} here without tfckpt_trainer"
         if self.stop is None:
             return does.value
         return f"{does}, {'stopping' if self.stop.state.is_accepted else 'stop requested'}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfckpt_trainer.words.advice import Advice, command_or_key
-from tfckpt_tui.formats.process_columns import HostProcess
+from tfckpt_tui.formats.process_columns import HostProcess, with_others
 from tfckpt_tui.formats.text import clean
 
 
@@ -37,10 +37,9 @@ def why_not_steered(root: Path, processes: Sequence[HostProcess]) -> tuple[str, 
         root: The directory that they train into.
         processes: The processes, one at least.
     """
-    first, more = processes[0], len(processes) - 1
-    others = f" and {more} more" if more else ""
+    several = with_others(processes[0].title, processes)
     return (
-        f"{first.title}{others} {'do' if more else 'does'} not use tfckpt_trainer. Save, restore "
+        f"{several} {'do' if len(processes) > 1 else 'does'} not use tfckpt_trainer. Save, restore "
         "and set need two lines in the script.",
         Advice.of(
             "These are the lines:\n  {lines}",
