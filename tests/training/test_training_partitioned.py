@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from kerases import KERAS_2, environment_of
@@ -45,12 +46,14 @@ def test_a_checkpoint_fits_other_servers_and_partitions(tmp_path, keras, optimiz
     }
     assert shapes["model/layer_with_weights-0/embeddings"] == (11, 4)
 
+    shutil.copytree(tmp_path / "run", tmp_path / "alone" / "run")
     one = trained(tmp_path, "three", 1, "--steps", "16", *optimizer)
     assert one[1, 12] == first[1, 12]
-    whole = trained(tmp_path, "none", 0, "--steps", "20", *optimizer)
-    assert whole[1, 16] == one[1, 16]
-    many = trained(tmp_path, "small", 3, "--steps", "24", *optimizer)
-    assert many[1, 20] == whole[1, 20]
+    whole = trained(tmp_path / "alone", "none", 0, "--steps", "16", *optimizer)
+    # The optimizer adds the rows of a batch on servers as on one device.
+    assert whole == one
+    many = trained(tmp_path, "small", 3, "--steps", "20", *optimizer)
+    assert many[1, 16] == one[1, 16]
     assert len(set(many.values())) == 5
 
 

@@ -235,6 +235,15 @@ def apply_gradients(
     optimizer.apply_gradients(zip(gradients, variables, strict=True))
 
 
+def adds_repeated_rows(optimizer: Any) -> bool:
+    """Whether an optimizer adds rows of `tf.IndexedSlices` with one number before it uses them.
+
+    Those of Keras 2 do (`_deduplicate_sparse_grad`). Those of Keras 3 square each row alone, and
+    make gradients of full size where they add a slot.
+    """
+    return not hasattr(optimizer, "apply")
+
+
 @contextmanager
 def applying_method(
     optimizer: Any, act: Callable[[Iterable[Any], Iterable[Any]], None]

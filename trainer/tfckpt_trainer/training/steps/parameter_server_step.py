@@ -15,12 +15,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.training.keras_library import apply_gradients, applying_method
+from tfckpt_trainer.training.keras_library import (
+    adds_repeated_rows,
+    apply_gradients,
+    applying_method,
+)
 from tfckpt_trainer.training.process.signals_and_exit import PEER_ERRORS
 from tfckpt_trainer.training.steps.step_functions import (
     CallResult,
@@ -31,6 +35,9 @@ from tfckpt_trainer.training.steps.step_functions import (
     scalars_of,
     several,
 )
+
+_Sent: TypeAlias = tf.Tensor | tuple[tf.Tensor, tf.Tensor]
+"""The gradient of a variable, or some of its rows with their numbers."""
 
 
 class ParameterServerStep:
@@ -51,7 +58,7 @@ class ParameterServerStep:
         self._names: tuple[str, ...] = ()
         self._variables: list[Any] = []
         self._compute = tf.function(self._on_worker, reduce_retracing=True, autograph=False)
-        self._update = tf.function(self._apply, autograph=False)
+        self._update = tf.function(self._apply, reduce_retracing=True, autograph=False)
 
     def __call__(self, elements: Sequence[Any]) -> dict[str, float]:
         """Runs one step.
@@ -77,12 +84,12 @@ class ParameterServerStep:
         self._hooks.on_result([dict(metrics)], self._hooks.flags())
         return metrics
 
-    def _on_worker(self, element: Any) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    def _on_worker(self, element: Any) -> tuple[tf.Tensor, list[_Sent]]:
         self._hooks.tracing()
         packed, gradients = self._strategy.run(self._on_replica, args=(element,))
         return packed, gradients
 
-    def _on_replica(self, element: Any) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    def _on_replica(self, element: Any) -> tuple[tf.Tensor, list[_Sent]]:
         with recorded(self._optimizer) as applied:
             reported = of_script(self._replica_step)(element)
         if len(applied) > 1:
@@ -95,18 +102,40 @@ class ParameterServerStep:
         metrics = scalars_of(reported)
         self._names = tuple(metrics)
         packed = tf.stack([*metrics.values()]) if metrics else tf.zeros([0])
-        # Embedding lookups have sparse gradients (IndexedSlices).
-        return packed, [tf.convert_to_tensor(gradient) for gradient, _ in pairs]
+        in_rows = self._optimizer is not None and adds_repeated_rows(self._optimizer)
+        return packed, [_sent(gradient, in_rows=in_rows) for gradient, _ in pairs]
 
-    def _apply(self, gradients: Sequence[Sequence[tf.Tensor]]) -> None:
+    def _apply(self, gradients: Sequence[Sequence[_Sent]]) -> None:
         # Keras reduces gradients to their device, so they need one.
         with tf.device("/CPU:0"):
-            together = zip(*gradients, strict=True)
-            sums = [tf.identity(tf.add_n(list(of_workers))) for of_workers in together]
+            together = zip(zip(*gradients, strict=True), self._variables, strict=True)
+            sums = [_sum(of_workers, variable.shape) for of_workers, variable in together]
         with as_scheduled(self._strategy):
             self._strategy.run(
                 partial(apply_gradients, self._optimizer), args=(sums, self._variables)
             )
+
+
+def _sent(gradient: Any, *, in_rows: bool) -> _Sent:
+    """Returns a gradient as a worker sends it.
+
+    Args:
+        gradient: A tensor; of what was looked up in an embedding, `tf.IndexedSlices`.
+        in_rows: Whether to send the rows of such a one, and not zeros for all others.
+    """
+    if in_rows and isinstance(gradient, tf.IndexedSlices):
+        return gradient.values, gradient.indices
+    return tf.convert_to_tensor(gradient)
+
+
+def _sum(of_workers: Sequence[_Sent], shape: tf.TensorShape) -> Any:
+    """Returns the sum of what the workers sent; rows come in their order, and may be repeated."""
+    if isinstance(of_workers[0], tf.Tensor):
+        return tf.identity(tf.add_n(list(of_workers)))
+    values, indices = zip(*of_workers, strict=True)
+    rows = tf.concat(indices, 0)
+    whole = tf.constant(shape.as_list(), rows.dtype) if shape.is_fully_defined() else None
+    return tf.IndexedSlices(tf.concat(values, 0), rows, whole)
 
 
 @contextmanager
