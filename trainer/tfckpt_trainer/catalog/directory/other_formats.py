@@ -234,6 +234,11 @@ def format_of(name: str) -> Format | None:
     return _FILES[end] if end else None
 
 
+def is_event_file(name: str) -> bool:
+    """Whether a file with this name is an event file, as TensorBoard finds them."""
+    return "tfevents" in name
+
+
 def find_other_file(root: Path, name: str) -> OtherFile | None:
     """Returns a file or directory of another format by its name; None if there is none."""
     if not is_plain_name(name):

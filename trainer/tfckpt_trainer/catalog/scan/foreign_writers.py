@@ -18,6 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles, FileScanner, owner_of
+from tfckpt_trainer.catalog.directory.other_formats import is_event_file
 from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
 from tfckpt_trainer.catalog.scan.states import CLOCK_SLACK_SECONDS, QUIET_SECONDS, quiet_seconds_of
 from tfckpt_trainer.errors import DamagedFileError, TfckptError
@@ -30,9 +31,6 @@ from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import load, load_if_exists
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
-
-EVENT_FILE = ".tfevents."
-"""What the name of an event file of TensorBoard has in it."""
 
 
 class WritingProcess(NamedTuple):
@@ -154,7 +152,7 @@ def training_processes(run: RunDirectory) -> tuple[WritingProcess, ...]:
         OSError: The directory cannot be read.
     """
     opened, _ = _open_files(os.path.realpath(run.root))
-    kept = [one for one in opened if _checkpoint_of(one.file) or EVENT_FILE in one.file]
+    kept = [one for one in opened if _checkpoint_of(one.file) or is_event_file(one.file)]
     return _writers_among(run, kept)
 
 

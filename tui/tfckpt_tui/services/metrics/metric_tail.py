@@ -13,6 +13,7 @@ from itertools import islice, pairwise
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
+from tfckpt_trainer.catalog.directory.other_formats import is_event_file
 from tfckpt_trainer.rundir.event_log import RECENT_BYTES, SERIES_BYTES, SeriesTail, Tail
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
@@ -40,7 +41,6 @@ RECENT_POINTS = 48
 """Newest points that lists and rates are made of."""
 
 _LEAST_BYTES = 1 << 13
-_EVENTS = "tfevents"
 
 
 class MetricTail:
@@ -311,11 +311,6 @@ def _reads_event_files() -> bool:
         return all(map(find_spec, ("tensorboard", "google.protobuf")))
     except ModuleNotFoundError:
         return False
-
-
-def is_event_file(name: str) -> bool:
-    """Whether a file with this name is an event file, as TensorBoard finds them."""
-    return _EVENTS in name
 
 
 def _look_into(place: Path, most: int) -> tuple[list[str], list[str], int]:

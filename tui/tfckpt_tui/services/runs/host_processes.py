@@ -8,12 +8,12 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
+from tfckpt_trainer.catalog.directory.other_formats import is_event_file
 from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
 from tfckpt_trainer.machine.nvidia import gpu_memory_by_process
 from tfckpt_trainer.machine.open_files import OpenFile, open_files
 from tfckpt_trainer.rundir.heartbeats.process_table import find_process
 from tfckpt_tui.formats.process_columns import HostProcess
-from tfckpt_tui.services.metrics.metric_tail import is_event_file
 
 _MOST_WORDS = 200
 _LONGEST_WORD = 4096

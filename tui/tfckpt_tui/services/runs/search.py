@@ -8,12 +8,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfckpt_trainer.catalog.directory.other_formats import BACKUP, has_checkpoint, has_keras_file
+from tfckpt_trainer.catalog.directory.other_formats import (
+    BACKUP,
+    has_checkpoint,
+    has_keras_file,
+    is_event_file,
+)
 from tfckpt_trainer.catalog.directory.saved_model import is_in_saved_model
 from tfckpt_trainer.machine.permissions import CONTROL
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.words.counts import count
-from tfckpt_tui.services.metrics.metric_tail import is_event_file
 
 _DEPTH = 3
 
