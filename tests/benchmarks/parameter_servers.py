@@ -4,8 +4,9 @@
 
 A chief, two workers and two servers, with `tf_keras`. Asynchronous steps are compared with
 `ClusterCoordinator.schedule` and datasets of the workers, as in TensorFlow's guide; synchronous
-ones with a loop that schedules gradients, fetches them and applies their sum. Both loops run in the
-same processes, in turn, block by block, and each block ends with a join.
+ones with a loop that schedules gradients, fetches them, of the embedding the rows that were looked
+up, and applies their sum. Both loops run in the same processes, in turn, block by block, and each
+block ends with a join.
 """
 
 from __future__ import annotations
@@ -137,11 +138,14 @@ class Loops:
         @tf.function
         def compute(batch):
             loss, gradients = self.gradients_of(model, batch)
-            return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
+            (embedded, *others) = gradients
+            return loss, [embedded.values, embedded.indices, *others]
 
         @tf.function
         def apply(of_workers):
-            sums = [tf.add_n(list(parts)) for parts in zip(*of_workers, strict=True)]
+            values, indices, *others = zip(*of_workers, strict=True)
+            embedded = tf.IndexedSlices(tf.concat(values, 0), tf.concat(indices, 0))
+            sums = [embedded, *(tf.add_n(list(parts)) for parts in others)]
             pairs = zip(sums, model.trainable_variables, strict=True)
             self.strategy.run(lambda: optimizer.apply_gradients(pairs))
 
