@@ -37,6 +37,7 @@ from typing import IO, Any
 
 import msgspec
 
+TENSORFLOW, TENSORFLOW_KERAS_2, COMMANDS = "tensorflow", "tensorflow-keras-2", "commands"
 _LARGEST_MESSAGE = 1 << 18
 _START_SECONDS = 500
 """Beside a heavy load the import of TensorFlow takes minutes."""
@@ -201,15 +202,15 @@ def run_with_tensorflow(
     return subprocess.CompletedProcess([str(word) for word in words], status, *texts)
 
 
-def python_with_tensorflow() -> list[str]:
+def python_with_tensorflow(imports: str = TENSORFLOW) -> list[str]:
     """Returns the words of a command that runs a script or a module as `python` does, but sooner.
 
     Its process waits for that of the program, which ends with it, also if it is killed. It passes
     signals on, and exits with the same status. To the product it is a wrapper, such as a shell
     script: the heartbeats of a trainer name another process.
     """
-    _server(TENSORFLOW)
-    return [sys.executable, "-P", __file__, _name(TENSORFLOW)]
+    _server(imports)
+    return [sys.executable, "-P", __file__, _name(imports)]
 
 
 def _name(imports: str) -> str:
@@ -393,7 +394,6 @@ def _import_commands() -> None:
         cli.get_command(click.Context(cli), name)
 
 
-TENSORFLOW, TENSORFLOW_KERAS_2, COMMANDS = "tensorflow", "tensorflow-keras-2", "commands"
 _IMPORTS = {
     TENSORFLOW: _import_tensorflow,
     TENSORFLOW_KERAS_2: _import_tensorflow,

@@ -115,6 +115,10 @@ class Ledger:
         ]
         return [*self.lost(may_go), *missing]
 
+    def leave_out(self, others: Collection[str]) -> None:
+        """Takes further files for those of other people."""
+        self._others = {**self._others, **{name: facts_of(self._root / name) for name in others}}
+
     def in_trash(self) -> set[str]:
         """Returns the checkpoints of which the trash has files."""
         return {*self._trashed()}

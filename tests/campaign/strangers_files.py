@@ -36,7 +36,7 @@ class StrangersFiles(DrawnRuns):
         """Puts files beside a run, and runs commands."""
         chance = Random(case)
         root = self.copied(place)
-        others = list(dict.fromkeys(filter(None, (self._drop(root, chance) for _ in range(25)))))
+        others = list(dict.fromkeys(filter(None, (drop(root, chance) for _ in range(25)))))
         ledger = Ledger(root, others)
         found: list[str] = []
         may_go: set[str] = set()
@@ -52,18 +52,19 @@ class StrangersFiles(DrawnRuns):
             found += [f"after {done}: {one}" for one in ledger.violations(may_go)]
         return Outcome(len(others), tuple(found))
 
-    def _drop(self, root: Path, chance: Random) -> str:
-        """Makes a file of somebody else; returns its relative path, or nothing if one is there."""
-        name = chance.choice(_PLACES) + chance.choice(_STEMS) + chance.choice(_ENDINGS)
-        path, kind = root / name, chance.choice(_KINDS)
-        if os.path.lexists(path) or any(p.is_file() for p in path.parents):
-            return ""
-        path.parent.mkdir(exist_ok=True)
-        if kind == "directory":
-            path.mkdir()
-        elif kind.endswith("link"):
-            path.symlink_to("notes.txt" if kind == "link" else "nowhere")
-        else:
-            path.write_bytes(chance.randbytes(40) if kind == "bytes" else b"")
-            os.utime(path, (1_600_000_000 + chance.randrange(10**6),) * 2)
-        return name
+
+def drop(root: Path, chance: Random) -> str:
+    """Makes a file of somebody else; returns its relative path, or nothing if one is there."""
+    name = chance.choice(_PLACES) + chance.choice(_STEMS) + chance.choice(_ENDINGS)
+    path, kind = root / name, chance.choice(_KINDS)
+    if os.path.lexists(path) or any(p.is_file() for p in path.parents):
+        return ""
+    path.parent.mkdir(exist_ok=True)
+    if kind == "directory":
+        path.mkdir()
+    elif kind.endswith("link"):
+        path.symlink_to("notes.txt" if kind == "link" else "nowhere")
+    else:
+        path.write_bytes(chance.randbytes(40) if kind == "bytes" else b"")
+        os.utime(path, (1_600_000_000 + chance.randrange(10**6),) * 2)
+    return name

@@ -1,0 +1,398 @@
+"""Commands and faults on a live run of real worker processes, in an order by chance.
+
+A case is a number. It makes the strategy, the options of saving, the commands and the faults; the
+moments at which they come are those of the machine. At the end the run is stopped, started once
+more as a person would, and judged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import psutil
+
+from tensorflow_processes import (
+    TENSORFLOW,
+    TENSORFLOW_KERAS_2,
+    CommandProcess,
+    python_with_tensorflow,
+    run_with_tensorflow,
+)
+from waiting import MOST_SECONDS, wait_until
+
+from .areas import Outcome
+from .live_ledger import DONE, LiveLedger
+from .strangers_files import drop
+
+HERE = Path(__file__).parent
+MARK = "CAMPAIGN_CASE"
+START_SECONDS = 120
+SAME_SECONDS = 0.1
+"""A process number with a later start is another process."""
+MISSING = 1 << 22
+"""No process has this number."""
+ACTIONS = 12
+ALLOWED_STATUSES = range(5)
+Answer = tuple[int, Mapping[str, Any]]
+"""The exit status of a command, and the JSON that it printed."""
+
+
+class Form(NamedTuple):
+    """How a run trains.
+
+    Attributes:
+        strategy: The name of its strategy.
+        words: What `launch` is told of its processes.
+        replicas: How many replicas train.
+        imports: What its processes have imported.
+    """
+
+    strategy: str
+    words: tuple[str, ...] = ()
+    replicas: int = 1
+    imports: str = TENSORFLOW
+
+
+FORMS = (
+    Form("one-device"),
+    Form("one-device", imports=TENSORFLOW_KERAS_2),
+    Form("multi-worker", ("--workers", "2"), 2),
+    Form("parameter-server", ("--parameter-servers", "1")),
+)
+if importlib.util.find_spec("tf_keras") is None:
+    FORMS = tuple(form for form in FORMS if form.imports == TENSORFLOW)
+SAVING = ((), ("--background",), ("--spread",), ("--background", "--largest-shard", "20000"))
+
+LIVE = (
+    "save", "save", "set", "pause", "resume", "restore", "restore", "prune", "prune-rules", "undo",
+    "pin", "stop", "kill-chief", "kill-worker", "kill-supervisor", "freeze", "freeze-supervisor",
+    "interrupt", "interrupt", "interrupt", "thaw", "drop",
+)  # fmt: skip
+INTERRUPTED = ("save", "save", "restore", "restore", "prune", "undo", "set", "stop")
+CHANGED = ("control/inbox", "control/active", "control/done", "saving", "records", "trash", ".")
+"""Where a change of a name tells how far a command is."""
+STOPPED = ("launch", "launch", "damage", "drop", "move", "prune", "undo", "pin", "next-start")
+FAULTS = frozenset({*LIVE[12:18], "drop", "damage", "move"})
+
+
+class LiveWorkers:
+    """Schedules of commands and faults on real worker processes."""
+
+    name = "live"
+
+    def __init__(self, place: Path) -> None:
+        """Starts the processes that trainers and commands are forked from."""
+        for imports in {form.imports for form in FORMS}:
+            python_with_tensorflow(imports)
+        CommandProcess("tfckpt_tui.cli.main", "--version").communicate(MOST_SECONDS)
+
+    def cases(self, chance: Random) -> Iterator[str]:
+        """Yields numbers without end."""
+        while True:
+            yield str(chance.randrange(10**9))
+
+    def run(self, case: str, place: Path) -> Outcome:
+        """Runs a schedule, and judges what it leaves."""
+        episode = Episode(case, place)
+        try:
+            found = episode.run()
+        except AssertionError as error:
+            found = [*episode.ledger.found, str(error)]
+        finally:
+            episode.kill_all()
+        story = f"{episode.form.strategy} {' '.join(episode.options)}: {', '.join(episode.done)}"
+        return Outcome(episode.faults, (story, *found) if found else ())
+
+
+class Episode:
+    """One run with what happens to it.
+
+    Attributes:
+        form: How it trains.
+        options: Of its script.
+        done: What happened, in order.
+        faults: How many faults there were.
+        ledger: What must be true of it.
+    """
+
+    def __init__(self, case: str, place: Path) -> None:
+        """Draws the run."""
+        self._chance = Random(case)
+        self._case, self._place, self._root = case, place, place / "run"
+        self._root.mkdir()
+        self.form = self._chance.choice(FORMS)
+        self.options = [
+            "--save-every", str(self._chance.choice((7, 15, 40))),
+            *self._chance.choice(SAVING),
+            *self._chance.choice(((), (), ("--keep-last", "3"))),
+        ]  # fmt: skip
+        self.ledger, self.done, self.faults = LiveLedger(self._root), list[str](), 0
+        self._starts, self._frozen = 0, list[psutil.Process]()
+
+    def run(self) -> list[str]:
+        """Does what is drawn; returns what is violated."""
+        self._launch()
+        for _ in range(ACTIONS):
+            if self._frozen and self._chance.random() < 0.5:
+                self._thaw()
+            self._act(self._chance.choice(LIVE if self.processes() else STOPPED))
+            self.ledger.note()
+            if self.processes() and not self._frozen and self._chance.random() < 0.6:
+                self._wait_for_steps()
+        self._thaw()
+        self._stop_fully()
+        self._launch()
+        return self._judged(self._stopped_at_last())
+
+    def _stopped_at_last(self) -> str:
+        self._wait_for_steps()
+        code, said = self._command("stop")
+        assert code == DONE, f"the last stop ended with {code}: {said}"
+        self._wait_for_end()
+        return str(said["command"]["result"]["name"])
+
+    def _judged(self, last: str) -> list[str]:
+        read = run_with_tensorflow(HERE / "live_reading.py", self._root, timeout=START_SECONDS)
+        assert read.returncode == 0, read.stderr
+        return [*self.ledger.judge(json.loads(read.stdout), last, self.form.replicas)]
+
+    def _act(self, action: str) -> None:
+        self.faults += action in FAULTS
+        method = getattr(self, f"_{action.replace('-', '_')}", None)
+        if method is not None:
+            self.done.append(action)
+            method()
+        elif (words := self._words_of(action)) is not None:
+            self._command(*words)
+
+    def _words_of(self, action: str) -> list[str] | None:
+        names = self.ledger.newest()
+        name = self._chance.choice(names) if names else None
+        with_name = {
+            "restore": ["restore", "--name", str(name), "--yes"],
+            "prune": ["prune", str(name), "--yes"],
+            "pin": ["pin", str(name)],
+            "next-start": ["restore", "--name", str(name), "--next-start", "--yes"],
+        }
+        others = {
+            "set": ["set", f"value={self._chance.randrange(2, 99)}"],
+            "prune-rules": ["prune", "--keep-last", "2", "--yes"],
+        }
+        if action in with_name:
+            return with_name[action] if name else None
+        return others.get(action, [action])
+
+    def _command(self, *words: str) -> Answer:
+        """Runs a command on the run."""
+        return self._answer(self._begun(words), words)
+
+    def _begun(self, words: Sequence[str]) -> CommandProcess:
+        limit = ["--timeout", "3" if self._frozen else "60"] if words[0] != "pin" else []
+        rest = [str(self._root), *words[1:], *limit, "--json"]
+        return CommandProcess("tfckpt_tui.cli.main", words[0], *rest)
+
+    def _answer(self, command: CommandProcess, words: Sequence[str]) -> Answer:
+        output, errors = command.communicate(MOST_SECONDS)
+        code = command.wait()
+        assert code in ALLOWED_STATUSES and "Traceback" not in errors, f"{words}: {code} {errors}"
+        said = json.loads(output) if output.startswith("{") else {}
+        message = (said.get("command") or said.get("error") or {}).get("message", "")
+        self.done.append(f"{' '.join(words)} -> {code} {message[:80]}".strip())
+        self.ledger.acknowledge(words, code, said)
+        return code, said
+
+    def _interrupt(self) -> None:
+        """Kills a process at a change that a command makes."""
+        words = self._words_of(self._chance.choice(INTERRUPTED))
+        place = self._root / ".tfckpt" / self._chance.choice(CHANGED)
+        who = self._chance.choice(("worker-0", self._any_worker(), "supervisor"))
+        if words is None:
+            return
+        before = names_in(place)
+        command = self._begun(words)
+        while names_in(place) == before and command.poll() is None:
+            pass
+        self._kill(who)
+        self.done[-1] = f"kill {who} at {place.name}"
+        self._answer(command, words)
+        self.ledger.disturb()
+
+    def _launch(self) -> None:
+        self._starts += 1
+        environment = {
+            MARK: self._case,
+            "CAMPAIGN_START": str(self._starts),
+            "TF_USE_LEGACY_KERAS": str(int(self.form.imports == TENSORFLOW_KERAS_2)),
+        }
+        script = [HERE / "live_training.py", "--strategy", self.form.strategy, *self.options]
+        told = ["--no-standby", "--max-restarts", "20", "--grace-seconds", "5", "--detach"]
+        with changed_environment(environment):
+            command = CommandProcess(
+                "tfckpt_tui.cli.main", "launch", self._root, *self.form.words, *told, "--",
+                *python_with_tensorflow(self.form.imports), *script,
+            )  # fmt: skip
+            _, errors = command.communicate(MOST_SECONDS)
+        self.done.append(f"launch -> {command.wait()}")
+        assert command.wait() == DONE, errors
+        self.ledger.disturb()
+        self._wait_for_steps()
+
+    def _wait_for_steps(self) -> None:
+        """Waits until the chief has trained further, is paused, or nothing is left."""
+        first = self._heard("worker-0")
+
+        def trains() -> bool:
+            chief = self._heard("worker-0")
+            if not psutil.pid_exists(chief.get("pid", MISSING)):
+                return not self.processes()
+            is_paused = chief["activity"] == "paused"
+            others = chief["pid"] != first.get("pid") or chief["step"] >= first["step"] + 3
+            return is_paused or (chief["activity"] == "training" and others)
+
+        wait_until(trains, START_SECONDS, "training goes on")
+
+    def _heard(self, who: str) -> dict[str, Any]:
+        """The newest heartbeat of a worker or of the supervisor; a start removes earlier ones."""
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            path = self._root / ".tfckpt" / "status" / f"{who}.json"
+            return dict(json.loads(path.read_text()))
+        return {}
+
+    def _kill_chief(self) -> None:
+        self._kill("worker-0")
+
+    def _kill_worker(self) -> None:
+        self._kill(self._any_worker())
+
+    def _kill_supervisor(self) -> None:
+        self._kill("supervisor")
+
+    def _kill(self, who: str) -> None:
+        for process in self._process_of(who):
+            process.kill()
+        self.ledger.disturb()
+
+    def _freeze(self) -> None:
+        self._suspend(self._any_worker())
+
+    def _freeze_supervisor(self) -> None:
+        self._suspend("supervisor")
+
+    def _suspend(self, who: str) -> None:
+        for process in self._process_of(who):
+            process.suspend()
+            self._frozen.append(process)
+
+    def _any_worker(self) -> str:
+        status = self._root / ".tfckpt" / "status"
+        names = sorted(path.stem for path in status.glob("worker-*.json"))
+        return self._chance.choice(names or ["worker-0"])
+
+    def _process_of(self, who: str) -> list[psutil.Process]:
+        """The process of a heartbeat, if it lives."""
+        heard = self._heard(who)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(heard.get("pid", MISSING))
+            if abs(process.create_time() - heard["process_started_at"]) < SAME_SECONDS:
+                return [process]
+        return []
+
+    def _thaw(self) -> None:
+        while self._frozen:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self._frozen.pop().resume()
+
+    def _damage(self) -> None:
+        """Damages a file of the newest checkpoint, unless it is the only one."""
+        name, *others = self.ledger.newest() or [""]
+        if not others:
+            return
+        files = [*sorted(self._root.glob(f"{name}.data-*")), self._root / f"{name}.index"]
+        file, how = self._chance.choice(files), self._chance.choice(("flip", "cut", "remove"))
+        content = file.read_bytes()
+        at = self._chance.randrange(len(content))
+        self.ledger.damage(name)
+        file.unlink()
+        if how == "flip":
+            file.write_bytes(content[:at] + bytes([content[at] ^ 0x55]) + content[at + 1 :])
+        elif how == "cut":
+            file.write_bytes(content[:at])
+        self.done[-1] = f"damage {file.name} {how}"
+
+    def _drop(self) -> None:
+        """Makes files of somebody else."""
+        names = {drop(self._root, self._chance) for _ in range(5)}
+        self.ledger.leave_out(names - {""})
+
+    def _move(self) -> None:
+        """Moves the run directory."""
+        self._root = self._root.rename(self._place / f"moved-{len(self.done)}")
+        self.ledger = self.ledger.at(self._root)
+
+    def _stop_fully(self) -> None:
+        """Stops the run as a person would whom a fault has left with anything."""
+        for words in (("stop",), ("stop", "--force")):
+            if self.processes():
+                code, _ = self._command(*words)
+                if code == DONE:
+                    self._wait_for_end()
+        self._wait_for_end()
+
+    def _wait_for_end(self) -> None:
+        wait_until(lambda: not self.processes(), 30, f"{self.processes()} end")
+
+    def processes(self) -> list[psutil.Process]:
+        """Returns the processes of this run that live: each trainer has one that waits for it."""
+        found = [process for process in psutil.process_iter() if is_marked(process, self._case)]
+        return [process for process in found if lives(process)]
+
+    def kill_all(self) -> None:
+        """Kills what is left."""
+        self._thaw()
+        while left := self.processes():
+            for process in left:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+
+
+def names_in(directory: Path) -> list[str]:
+    """Returns the names in a directory, none if it is not there."""
+    return os.listdir(directory) if directory.is_dir() else []
+
+
+def is_marked(process: psutil.Process, case: str) -> bool:
+    """Whether a process was started for a case."""
+    try:
+        return process.environ().get(MARK) == case
+    except (psutil.Error, OSError):
+        return False
+
+
+def lives(process: psutil.Process) -> bool:
+    """Whether a process runs, or is stopped."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@contextlib.contextmanager
+def changed_environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Sets variables of the environment, within this block alone."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
