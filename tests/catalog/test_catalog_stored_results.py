@@ -184,3 +184,14 @@ def test_whether_values_are_finite_is_known_as_long_as_no_file_changes(made):
     os.utime(made.root / "ckpt-1.index", (NOW, NOW))
     verified(made, "ckpt-1")
     assert made.scan()["ckpt-1"].not_finite_tensors is None
+
+
+def test_a_result_that_comes_after_a_prune_is_not_left_behind(made):
+    for step in (100, 200):
+        made.ours(step)
+    record = verified(made, "ckpt-100")
+    stored = made.run.verification("ckpt-100")
+    stored.unlink()
+    move_to_trash(made.run, ["ckpt-100"], by="me", now=NOW, update_state_file=True)
+    store_result(made.run, record)
+    assert not stored.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Generic, TypeVar
 
 from msgspec.structs import replace
 
+from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles, FileFact
 from tfckpt_trainer.catalog.directory.document_set import Documents
 from tfckpt_trainer.catalog.directory.result_batches import (
@@ -23,7 +25,13 @@ from tfckpt_trainer.machine.user_directories import NO_HOME, cached_path_of
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.checkpoint import VerificationRecord
 from tfckpt_trainer.rundir.records.results import MOST_ACTIONS, ActionResult, ResultsRecord
-from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store, try_read
+from tfckpt_trainer.rundir.storage.documents import (
+    Document,
+    load_if_exists,
+    remove,
+    store,
+    try_read,
+)
 from tfckpt_trainer.rundir.storage.files import list_directory, make_directory
 from tfckpt_trainer.rundir.storage.identity import identity_of
 
@@ -285,6 +293,7 @@ class _Places:
 
     def __init__(self, run: RunDirectory, kind: type[Document], *, into_run: bool) -> None:
         own, *self._caches = _places_of(run, kind)
+        self._root = run.root
         self._own = own if into_run and run.is_ours else None
         self._made = set[Path]()
 
@@ -302,6 +311,12 @@ class _Places:
             raise UsageError(NO_HOME)
         store_in(self._made_directory(self._caches[0]))
 
+    def lost_index(self, record: VerificationRecord | ResultsRecord) -> bool:
+        """Whether the index file that a result was found with has gone."""
+        index = index_path(self._root / record.name)
+        had_index = isinstance(record, ResultsRecord) or index.name in record.files
+        return had_index and not os.path.lexists(index)
+
     def _made_directory(self, directory: Path) -> Path:
         if directory not in self._made:
             make_directory(directory)
@@ -316,6 +331,9 @@ def _store(places: _Places, record: StoredT, complete: Callable[[Path, StoredT],
         path = directory / f"{record.name}.json"
         # Not flushed: after a power loss the work is done again.
         store(path, complete(path, record), durable=False)
+        if places.lost_index(record):
+            # A prune that came meanwhile moved only what was there, and nobody asks for the rest.
+            remove(path)
 
     places.store(store_in)
 
