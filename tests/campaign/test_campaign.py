@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from .growth import Used, grown
 from .ledger import Ledger
 
 HERE = Path(__file__).parent
@@ -100,8 +101,9 @@ def test_what_was_to_be_deleted_may_go(root: Path) -> None:
     assert ledger.violations() != []
 
 
-def test_what_judges_a_run_imports_nothing_of_the_product() -> None:
-    tree = ast.parse((HERE / "ledger.py").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("judge", ["ledger", "live_ledger", "live_reading"])
+def test_what_judges_a_run_imports_nothing_of_the_product(judge: str) -> None:
+    tree = ast.parse((HERE / f"{judge}.py").read_text(encoding="utf-8"))
     imported = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     imported += [
         n.name for node in ast.walk(tree) if isinstance(node, ast.Import) for n in node.names
@@ -139,3 +141,10 @@ def test_a_few_cases_of_each_area_violate_nothing() -> None:
     assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
     areas = {line.split()[0] for line in ended.stdout.splitlines()[1:]}
     assert areas == {"storage", "power", "strangers", "accounts", "keys", "input"}
+
+
+def test_what_grows_without_bound_is_told() -> None:
+    steady = [Used(10, 5, 50 << 20, 30 + at % 2) for at in range(40)]
+    assert [*grown("app", steady)] == []
+    leaking = [one._replace(descriptors=10 + at) for at, one in enumerate(steady)]
+    assert [*grown("app", leaking)] == ["app: descriptors grew from 24 to 44 in 40 rounds"]
