@@ -41,6 +41,8 @@ class LiveLedger(Ledger):
         self._pinned: set[str] = set()
         self._paused_at: int | None = None
         self._set: tuple[int, float] | None = None
+        self._set_at: set[int] = set()
+        self._restored: tuple[str, int | None] | None = None
 
     def note(self) -> None:
         """Adds the checkpoints that the state file lists, and that are whole."""
@@ -61,7 +63,8 @@ class LiveLedger(Ledger):
         self._checkpoints = {one: at for one, at in self._checkpoints.items() if one != name}
         self._pinned.discard(name)
         if name == self.line:
-            self.line, self._set = next(iter(self.newest()), None), None
+            self.line = next(iter(self.newest()), None)
+            self._set = self._restored = None
 
     def disturb(self) -> None:
         """Takes it that processes start again, from a checkpoint."""
@@ -78,7 +81,7 @@ class LiveLedger(Ledger):
         kind = words[0]
         if code == PROBLEM and FAILED not in said.get("error", {}).get("message", ""):
             # It may be done or not, or still be done.
-            self._set = None
+            self._set = self._restored = None
             self.line = self.line if kind in {"set", "save"} else None
         if code != DONE:
             self._paused_at = None if kind in {"resume", "restore"} else self._paused_at
@@ -89,8 +92,10 @@ class LiveLedger(Ledger):
         elif kind == "restore":
             # In place or at the next start: `restore --name NAME`.
             self.line, self._set, self._paused_at = words[2], None, None
+            self._restored = words[2], result.get("branch")
         elif kind == "set":
             self._set = result["step"], result["hyperparameters"][0]["after"]
+            self._set_at.add(result["step"])
         elif kind in {"pause", "resume"}:
             self._paused_at = result["step"] if kind == "pause" else None
         elif kind == "pin":
@@ -171,11 +176,30 @@ class LiveLedger(Ledger):
             before = line_of(sound[self.line])
             if line[: len(before)] != before:
                 yield f"{last} does not go on from {self.line}: {runs_of(line)}"
+        if self._restored is not None and self._restored[0] in sound:
+            yield from self._judge_restore(*self._restored, sound, last, replicas)
         if self._set is not None:
             step, value = self._set
             values = sound[last]["values"][step:]
             if values != [replicas * value] * len(values):
                 yield f"{value} was set after step {step}, but then was {runs_of(values)}"
+
+    def _judge_restore(
+        self,
+        name: str,
+        branch: int | None,
+        sound: Mapping[str, Numbers],
+        last: str,
+        replicas: int,
+    ) -> Iterator[str]:
+        _, step = parse(name)
+        line, values = line_of(sound[last]), sound[last]["values"][step:]
+        if branch is not None and line[step:] and line[step][1] < branch * replicas:
+            yield f"{name} was restored on branch {branch}, but then came {runs_of(line[step:])}"
+        before = sound[name]["values"][-1:]
+        # A value that was set just before a save has no step of its own.
+        if self._set is None and step not in self._set_at and {*before} != {*values} != set():
+            yield f"{name} was restored with {before}, but then came {runs_of(values)}"
 
 
 def parse(name: str) -> tuple[int, int]:

@@ -72,14 +72,16 @@ SAVING = ((), ("--background",), ("--spread",), ("--background", "--largest-shar
 
 LIVE = (
     "save", "save", "set", "pause", "resume", "restore", "restore", "prune", "prune-rules", "undo",
-    "pin", "stop", "kill-chief", "kill-worker", "kill-supervisor", "freeze", "freeze-supervisor",
-    "interrupt", "interrupt", "interrupt", "thaw", "drop",
+    "pin", "stop", "together", "together", "thaw", "kill-chief", "kill-worker", "kill-supervisor",
+    "kill-any", "freeze", "freeze-supervisor", "interrupt", "interrupt", "interrupt", "drop",
 )  # fmt: skip
 INTERRUPTED = ("save", "save", "restore", "restore", "prune", "undo", "set", "stop")
 CHANGED = ("control/inbox", "control/active", "control/done", "saving", "records", "trash", ".")
 """Where a change of a name tells how far a command is."""
 STOPPED = ("launch", "launch", "damage", "drop", "move", "prune", "undo", "pin", "next-start")
-FAULTS = frozenset({*LIVE[12:18], "drop", "damage", "move"})
+FAULTS = frozenset({*LIVE[LIVE.index("kill-chief") :], "damage", "move"})
+TRAINER_S, USER_S = ("save", "restore"), ("prune", "prune-rules", "undo", "pin")
+"""Commands that a trainer carries out, and such as change checkpoints beside it."""
 
 
 class LiveWorkers:
@@ -208,6 +210,13 @@ class Episode:
         self.ledger.acknowledge(words, code, said)
         return code, said
 
+    def _together(self) -> None:
+        """Runs a command of the trainer and one beside it at the same time."""
+        drawn = [self._words_of(self._chance.choice(kind)) for kind in (TRAINER_S, USER_S)]
+        begun = [(self._begun(words), words) for words in drawn if words is not None]
+        for command, words in begun:
+            self._answer(command, words)
+
     def _interrupt(self) -> None:
         """Kills a process at a change that a command makes."""
         words = self._words_of(self._chance.choice(INTERRUPTED))
@@ -274,9 +283,18 @@ class Episode:
     def _kill_supervisor(self) -> None:
         self._kill("supervisor")
 
+    def _kill_any(self) -> None:
+        """Kills a process that need not have a heartbeat yet."""
+        left = self.processes()
+        for process in self._chance.sample(left, min(1, len(left))):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.ledger.disturb()
+
     def _kill(self, who: str) -> None:
         for process in self._process_of(who):
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         self.ledger.disturb()
 
     def _freeze(self) -> None:
@@ -287,7 +305,8 @@ class Episode:
 
     def _suspend(self, who: str) -> None:
         for process in self._process_of(who):
-            process.suspend()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.suspend()
             self._frozen.append(process)
 
     def _any_worker(self) -> str:

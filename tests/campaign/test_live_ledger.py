@@ -94,6 +94,20 @@ def test_a_value_that_was_set_stays(ledger: LiveLedger) -> None:
     assert "3.0 was set after step 4" in judged(ledger, healthy())
 
 
+def test_a_restore_that_was_left_behind_is_told(ledger: LiveLedger) -> None:
+    answered(ledger, "restore", "--name", "ckpt-2", branch=1)
+    assert "ckpt-2 was restored on branch 1, but then came" in judged(ledger, healthy())
+
+
+def test_a_restore_brings_back_the_value(ledger: LiveLedger) -> None:
+    answered(ledger, "set", step=3, hyperparameters=[{"after": 3.0}])
+    answered(ledger, "restore", "--name", "ckpt-4", branch=0)
+    read = healthy()
+    assert judged(ledger, read) == ""
+    read["ckpt-6"].update(values=[1.0] * 4 + [3.0] * 2, now=[200.0, 0.0, 3.0])
+    assert "ckpt-4 was restored with [1.0], but then came [(3.0, 2)]" in judged(ledger, read)
+
+
 def test_a_save_of_a_paused_run_is_of_its_step(ledger: LiveLedger) -> None:
     answered(ledger, "pause", step=2)
     answered(ledger, "save", name="ckpt-4", step=4)
