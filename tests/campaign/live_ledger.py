@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from operator import sub
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from .ledger import Ledger
 
 _NAME = re.compile(r"ckpt-(?:b(?P<branch>\d+)-)?(?P<step>\d+)")
 _SHARD = re.compile(r".*\.data-(\d{5})-of-(\d{5})")
-INITIAL_VALUE = 1.0
 DONE, PROBLEM = 0, 1
 FAILED = " failed: "
 """What a command says that has put back what it did."""
@@ -222,8 +222,4 @@ def line_of(numbers: Numbers) -> list[tuple[float, float]]:
 
 def runs_of(values: Sequence[Any] | Iterator[Any]) -> list[tuple[Any, int]]:
     """Returns equal values that follow each other once, each with how many there are."""
-    found: list[tuple[Any, int]] = []
-    for value in values:
-        again = bool(found) and found[-1][0] == value
-        found[-1:] = [(value, found[-1][1] + 1)] if again else [*found[-1:], (value, 1)]
-    return found
+    return [(value, len([*same])) for value, same in groupby(values)]

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import psutil
 
@@ -73,7 +74,7 @@ SAVING = ((), ("--background",), ("--spread",), ("--background", "--largest-shar
 LIVE = (
     "save", "save", "set", "pause", "resume", "restore", "restore", "prune", "prune-rules", "undo",
     "pin", "stop", "together", "together", "thaw", "kill-chief", "kill-worker", "kill-supervisor",
-    "kill-any", "freeze", "freeze-supervisor", "interrupt", "interrupt", "interrupt", "drop",
+    "kill-any", "freeze-worker", "freeze-supervisor", "interrupt", "interrupt", "interrupt", "drop",
 )  # fmt: skip
 INTERRUPTED = ("save", "save", "restore", "restore", "prune", "undo", "set", "stop")
 CHANGED = ("control/inbox", "control/active", "control/done", "saving", "records", "trash", ".")
@@ -167,10 +168,10 @@ class Episode:
 
     def _act(self, action: str) -> None:
         self.faults += action in FAULTS
-        method = getattr(self, f"_{action.replace('-', '_')}", None)
-        if method is not None:
+        method, (verb, _, who) = getattr(self, f"_{action}", None), action.partition("-")
+        if method is not None or verb in {"kill", "freeze"}:
             self.done.append(action)
-            method()
+            method() if method is not None else self._signal(verb, who)
         elif (words := self._words_of(action)) is not None:
             self._command(*words)
 
@@ -196,7 +197,8 @@ class Episode:
         return self._answer(self._begun(words), words)
 
     def _begun(self, words: Sequence[str]) -> CommandProcess:
-        limit = ["--timeout", "3" if self._frozen else "60"] if words[0] != "pin" else []
+        seconds = 3 if self._frozen else 60 if words == ("stop",) else 15
+        limit = ["--timeout", str(seconds)] if words[0] != "pin" else []
         rest = [str(self._root), *words[1:], *limit, "--json"]
         return CommandProcess("tfckpt_tui.cli.main", words[0], *rest)
 
@@ -221,14 +223,14 @@ class Episode:
         """Kills a process at a change that a command makes."""
         words = self._words_of(self._chance.choice(INTERRUPTED))
         place = self._root / ".tfckpt" / self._chance.choice(CHANGED)
-        who = self._chance.choice(("worker-0", self._any_worker(), "supervisor"))
+        who = self._chance.choice(("chief", "worker", "supervisor"))
         if words is None:
             return
         before = names_in(place)
         command = self._begun(words)
         while names_in(place) == before and command.poll() is None:
             pass
-        self._kill(who)
+        self._signal("kill", who)
         self.done[-1] = f"kill {who} at {place.name}"
         self._answer(command, words)
         self.ledger.disturb()
@@ -242,7 +244,7 @@ class Episode:
         }
         script = [HERE / "live_training.py", "--strategy", self.form.strategy, *self.options]
         told = ["--no-standby", "--max-restarts", "20", "--grace-seconds", "5", "--detach"]
-        with changed_environment(environment):
+        with patch.dict(os.environ, environment):
             command = CommandProcess(
                 "tfckpt_tui.cli.main", "launch", self._root, *self.form.words, *told, "--",
                 *python_with_tensorflow(self.form.imports), *script,
@@ -274,49 +276,25 @@ class Episode:
             return dict(json.loads(path.read_text()))
         return {}
 
-    def _kill_chief(self) -> None:
-        self._kill("worker-0")
-
-    def _kill_worker(self) -> None:
-        self._kill(self._any_worker())
-
-    def _kill_supervisor(self) -> None:
-        self._kill("supervisor")
-
-    def _kill_any(self) -> None:
-        """Kills a process that need not have a heartbeat yet."""
-        left = self.processes()
-        for process in self._chance.sample(left, min(1, len(left))):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        self.ledger.disturb()
-
-    def _kill(self, who: str) -> None:
+    def _signal(self, verb: str, who: str) -> None:
+        """Kills or freezes a process of the run."""
         for process in self._process_of(who):
             with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+                if verb == "kill":
+                    process.kill()
+                else:
+                    process.suspend()
+                    self._frozen.append(process)
         self.ledger.disturb()
-
-    def _freeze(self) -> None:
-        self._suspend(self._any_worker())
-
-    def _freeze_supervisor(self) -> None:
-        self._suspend("supervisor")
-
-    def _suspend(self, who: str) -> None:
-        for process in self._process_of(who):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.suspend()
-            self._frozen.append(process)
-
-    def _any_worker(self) -> str:
-        status = self._root / ".tfckpt" / "status"
-        names = sorted(path.stem for path in status.glob("worker-*.json"))
-        return self._chance.choice(names or ["worker-0"])
 
     def _process_of(self, who: str) -> list[psutil.Process]:
-        """The process of a heartbeat, if it lives."""
-        heard = self._heard(who)
+        """A living process: that of a heartbeat, or any, which need not have one yet."""
+        if who == "any":
+            return self._chance.sample(left := self.processes(), min(1, len(left)))
+        status = self._root / ".tfckpt" / "status"
+        workers = sorted(path.stem for path in status.glob("worker-*.json"))
+        named = {"chief": "worker-0", "worker": self._chance.choice(workers or ["worker-0"])}
+        heard = self._heard(named.get(who, who))
         with contextlib.suppress(psutil.NoSuchProcess):
             process = psutil.Process(heard.get("pid", MISSING))
             if abs(process.create_time() - heard["process_started_at"]) < SAME_SECONDS:
@@ -369,8 +347,7 @@ class Episode:
 
     def processes(self) -> list[psutil.Process]:
         """Returns the processes of this run that live: each trainer has one that waits for it."""
-        found = [process for process in psutil.process_iter() if is_marked(process, self._case)]
-        return [process for process in found if lives(process)]
+        return [process for process in psutil.process_iter() if is_marked(process, self._case)]
 
     def kill_all(self) -> None:
         """Kills what is left."""
@@ -387,31 +364,8 @@ def names_in(directory: Path) -> list[str]:
 
 
 def is_marked(process: psutil.Process, case: str) -> bool:
-    """Whether a process was started for a case."""
+    """Whether a process was started for a case, and lives: of others there is no environment."""
     try:
         return process.environ().get(MARK) == case
     except (psutil.Error, OSError):
         return False
-
-
-def lives(process: psutil.Process) -> bool:
-    """Whether a process runs, or is stopped."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-@contextlib.contextmanager
-def changed_environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Sets variables of the environment, within this block alone."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
