@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,6 +27,7 @@ from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
+from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 from tfckpt_trainer.words.counts import few_of
 from tfckpt_tui.app import dialogs, screens
 from tfckpt_tui.app.actions.action import READ_ONLY
@@ -67,6 +69,11 @@ from tfckpt_tui.services.runs.job_list import JobList
 from tfckpt_tui.services.runs.launch_form import form_like
 from tfckpt_tui.services.runs.open_run import open_run, require_readable
 from tfckpt_tui.services.runs.recent_runs import remembered_runs
+from tfckpt_tui.services.runs.remembered_list import (
+    RememberedRun,
+    recall_runs,
+    remember_runs,
+)
 from tfckpt_tui.services.runs.search import RunSearch
 from tfckpt_tui.settings.config import Config
 from tfckpt_tui.settings.own_actions import ActionSection, ActsOn
@@ -99,6 +106,15 @@ _PAUSE_FACTOR = 10.0
 _ANSWER_TIMEOUT_SECONDS = 0.5
 """How long the list waits for directories that do not answer; it shows them when they do."""
 
+_FIRST_LOOKS = 16
+"""How many runs on network disks are read before the list shows them; each time twice as many."""
+
+_FIRST_ROWS = 100
+"""How many remembered runs are shown before the others."""
+
+_REMEMBER_SECONDS = 300.0
+"""Interval at which a list of runs on a network disk is remembered, besides its end."""
+
 
 class RunAnswered(Message):
     """A run answered a request to many."""
@@ -110,13 +126,24 @@ class RunAnswered(Message):
 
 
 class RunsRead(Message):
-    """The state of all runs was read."""
+    """The state of all runs was read, or that of the first ones."""
 
-    def __init__(self, runs: Sequence[RunAccount], at: float, left_out: str = "") -> None:
+    def __init__(
+        self, runs: Sequence[RunAccount], at: float, left_out: str = "", unseen: int = 0
+    ) -> None:
+        """Makes the message.
+
+        Args:
+            runs: The runs.
+            at: When they were read, in seconds since the epoch.
+            left_out: What was not searched for runs, in words.
+            unseen: How many runs were found and not read yet.
+        """
         super().__init__()
         self.runs = runs
         self.at = at
         self.left_out = left_out
+        self.unseen = unseen
 
 
 def _key_of(action: str, method: str, label: str, tooltip: str, *, typed: bool = False) -> Binding:
@@ -232,6 +259,9 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
         self._bindings = BindingsMap.merge([self._bindings, BindingsMap(self._own)])
         self._below = Path(os.path.abspath(below)) if below is not None else None
         self._search = RunSearch(below) if below is not None else None
+        self._is_remembered = self._below is not None and is_network_file_system(self._below)
+        self._remembered_at = time.monotonic()
+        self._seen = 0
         self._jobs = jobs or JobList()
         self._view = RunListView()
         self._newest: RunsRead | None = None
@@ -267,22 +297,24 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
     def on_unmount(self) -> None:
         """Stops the thread."""
         self._stopped.set()
+        if self._newest is not None:
+            self._remember(self._newest)
 
     def on_runs_read(self, message: RunsRead) -> None:
         """Shows the runs, and rings the bell for those whose state changed as configured."""
         before, self._newest = self._newest, message
-        self._reads += 1
+        self._reads += not message.unseen
         # The first reading asked no batch system, whose answer changes states too.
         if before is not None and self._reads > 2:
             self._ring_bell(before.runs, message.runs)
         # The list is gone while the app ends.
         for shown in self.query(RunList):
-            shown.show_runs(message.runs, message.at, message.left_out)
+            shown.show_runs(message.runs, message.at, message.left_out, message.unseen)
             self._update_keys()
 
     def _ring_bell(self, before: Iterable[RunAccount], runs: Iterable[RunAccount]) -> None:
         """Rings the bell for new states that mean a configured event, and notifies of them."""
-        states = {run.root: run.state for run in before}
+        states = {run.root: run.state for run in before if run.remembered_for is None}
         rung = [
             run
             for run in runs
@@ -538,21 +570,64 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
         )
 
     def _read_runs(self) -> None:
+        if self._is_remembered and self._newest is None:
+            self._recall()
         # Without Slurm, which may take seconds to answer.
-        self._read_once(ask=False)
+        self._read_all(ask=False)
         while not self._stopped.is_set():
             began = time.process_time()
-            self._read_once(ask=True)
+            newest = self._read_all(ask=True)
+            if time.monotonic() - self._remembered_at > _REMEMBER_SECONDS:
+                self._remember(newest)
             used = time.process_time() - began
             self._stopped.wait(max(_POLL_SECONDS, _PAUSE_FACTOR * used))
 
-    def _read_once(self, *, ask: bool) -> None:
+    def _recall(self) -> None:
+        """Shows the runs as an earlier list did."""
+        assert self._below is not None
+        recalled = recall_runs(self._below)
+        # A screen at first: all of thousands take longer than the first frame.
+        known = list(islice(recalled, _FIRST_ROWS))
+        if not known:
+            return
+        self._show_recalled(known)
+        known += recalled
+        self._search = RunSearch(self._below, self._show_recalled(known))
+
+    def _show_recalled(self, known: Sequence[RememberedRun]) -> list[Path]:
+        """Shows runs that are remembered; returns their directories."""
+        self._jobs.recall(known)
+        roots = [run.account.root for run in known]
+        self._show(roots, ask=False, most=0)
+        return roots
+
+    def _remember(self, newest: RunsRead) -> None:
+        """Remembers the list for the next one."""
+        if self._is_remembered and self._below is not None:
+            self._remembered_at = time.monotonic()
+            remember_runs(self._below, self._jobs.remembered(newest.runs))
+
+    def _read_all(self, *, ask: bool) -> RunsRead:
+        """Reads and shows the runs that are due; if many are new, some after the other."""
+        newest = self._read_once(ask=ask)
+        while newest.unseen and not self._stopped.is_set():
+            newest = self._read_once(ask=False)
+        return newest
+
+    def _read_once(self, *, ask: bool) -> RunsRead:
+        search = self._search
+        roots = search.find(_ANSWER_TIMEOUT_SECONDS) if search is not None else remembered_runs()
+        return self._show(roots, ask=ask, most=max(_FIRST_LOOKS, self._seen))
+
+    def _show(self, roots: Iterable[Path], *, ask: bool, most: int) -> RunsRead:
         seconds, search = _ANSWER_TIMEOUT_SECONDS, self._search
-        roots = search.find(seconds) if search is not None else remembered_runs()
         others = search is None
-        runs = self._jobs.read(roots, with_others=others, ask=ask, seconds=seconds)
+        runs = self._jobs.read(roots, with_others=others, ask=ask, seconds=seconds, most=most)
+        self._seen = sum(run.remembered_for is None for run in runs)
         left_out = search.left_out if search is not None else ""
-        self.post_message(RunsRead(runs, time.time(), left_out))
+        read = RunsRead(runs, time.time(), left_out, self._jobs.unseen)
+        self.post_message(read)
+        return read
 
 
 _OF_LIST = frozenset(

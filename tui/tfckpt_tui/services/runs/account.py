@@ -206,6 +206,8 @@ class RunAccount(msgspec.Struct, frozen=True):
         glance: What lists show beside the account; None elsewhere.
         measured: The newest metrics of event files, if this library did not train the run.
         processes: Processes of this host that train here without this library.
+        remembered_for: For how many seconds it has been remembered from an earlier list, without
+            a look since; None if it was read.
     """
 
     at: float
@@ -229,6 +231,7 @@ class RunAccount(msgspec.Struct, frozen=True):
     glance: Glance | None = None
     measured: EventFileFacts | None = None
     processes: tuple[HostProcess, ...] = ()
+    remembered_for: float | None = None
 
     @property
     def path(self) -> str:
@@ -237,8 +240,13 @@ class RunAccount(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """The state in words; while it trains, what it is in the middle of, and that it stops."""
+        """The state in words; while it trains, what it is in the middle of, and that it stops.
+
+        If it is only remembered, with its age.
+        """
         does = self.interlude or self.state
+        if self.remembered_for is not None:
+            return f"{does.value} {units.ago(self.remembered_for)}"
         if self.has_other_trainer:
             several = with_others(self.processes[0].name, self.processes)
             run = "run" if len(self.processes) > 1 else "runs"

@@ -25,7 +25,7 @@ from tfckpt_trainer.catalog.directory.other_formats import find_neighbours, pair
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog, scan_checkpoints
 from tfckpt_trainer.rundir.event_log import read_entries, read_newest_points
-from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED
+from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, has_reported_end
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, SeriesPoint
 from tfckpt_trainer.rundir.records.run import RunInfo
@@ -46,7 +46,13 @@ from tfckpt_tui.services.runs.account import (
     has_lost_steps,
 )
 from tfckpt_tui.services.runs.failure_card import EXPLAINED
-from tfckpt_tui.services.runs.file_changes import FileLook, Kept, files_of_checkpoints
+from tfckpt_tui.services.runs.file_changes import (
+    FileLook,
+    Kept,
+    Signature,
+    files_of_checkpoints,
+    may_keep,
+)
 from tfckpt_tui.services.runs.reading import EVENTS_KEPT, read_processes
 
 
@@ -72,12 +78,15 @@ class BriefReader:
     Skips damaged files. Reads the newest checkpoint; others only if needed for the step of the run.
     """
 
-    def __init__(self, run: RunDirectory, *, with_glance: bool = False) -> None:
+    def __init__(
+        self, run: RunDirectory, *, with_glance: bool = False, on_network: bool = False
+    ) -> None:
         """Makes a reader.
 
         Args:
             run: The run directory.
             with_glance: Whether to read what lists show beside the account.
+            on_network: Whether it is on a network disk, where calls cost much.
         """
         self._run = run
         self._with_glance = with_glance
@@ -90,6 +99,10 @@ class BriefReader:
         self._start = Kept[NextStart | None]()
         self._losses = Kept[tuple[float | None, ...]]()
         self._event_files = RecentMetrics(run)
+        self._is_network = on_network
+        self._whole: tuple[Signature, float, FileLook] | None = None
+        self._signs: Signature = ()
+        self._empty: tuple[Signature, float] | None = None
 
     def read(self, now: float) -> RunReading:
         """Returns what the files say.
@@ -97,10 +110,17 @@ class BriefReader:
         Of a run without living processes, time alone changes nothing. As long as no file changed,
         it is the same record, of the moment at which it was first read.
 
+        On a network disk, most files count as unchanged while the run directory and the event log
+        are. All that this library does is an event, and others change the directory.
+
         Args:
             now: Seconds since the epoch.
         """
-        run, look = self._run, FileLook()
+        run, look, last = self._run, FileLook(), self._last
+        if self._is_network and self._take_unchanged(look, now) and last is not None:
+            reading = last[1]
+            if may_rest(reading) and look.signature(_signs_of(reading)) == self._signs:
+                return reading
         processes = self._read_processes(look, now)
         saved = look.signature([*files_of_checkpoints(run), run.trash])
         saves = self._saves.get(saved, now, partial(self._read_saves, now))
@@ -125,21 +145,52 @@ class BriefReader:
                 measured=self._event_files.newest if points else None,
             )
             self._last = parts, whole
+        if self._is_network:
+            self._signs = look.signature(_signs_of(self._last[1]))
         return self._last[1]
+
+    @property
+    def signs(self) -> Signature:
+        """What `signs_of_start` were when it was last read; empty on a local disk."""
+        return self._signs
+
+    def _take_unchanged(self, look: FileLook, now: float) -> bool:
+        """Asks for the directory and the event log; if these are the same, takes over the rest."""
+        run = self._run
+        told = look.signature([run.root, run.event_log])
+        if self._whole is not None:
+            known, at, earlier = self._whole
+            if known == told and may_keep(known, at, now):
+                look.keep(earlier, _files_with_events(run))
+                return True
+        self._whole = told, now, look
+        return False
 
     def _read_processes(self, look: FileLook, now: float) -> RunReading:
         run = self._run
         info = self._info.get(look.signature([run.run_file]), now, partial(read_info, run))
         logged = look.signature([run.event_log])
         events = self._events.get(logged, now, partial(_newest_events, run))
-        read = partial(read_processes, run, info, now, event_log=events)
+        boxes = look.signature([run.inbox, run.active])
+        has_commands = not self._are_empty(boxes, now)
+        read = partial(read_processes, run, info, now, event_log=events, has_commands=has_commands)
         status = look.signature([run.status_directory])
         heartbeats = self._heartbeats.get(status, now, partial(_heartbeat_files, run))
         files = look.signature([*_files_of_processes(run), *heartbeats])
         processes = self._processes.get(files, now, read)
         if processes.heartbeats.now != now and processes.heartbeats.state not in HAS_ENDED:
-            return read()
+            processes = read()
+        if has_commands:
+            is_empty = not (processes.pending or processes.working or processes.problems)
+            self._empty = (boxes, now) if is_empty else None
         return processes
+
+    def _are_empty(self, boxes: Signature, now: float) -> bool:
+        """Whether the command queue on a network disk was empty, and did not change."""
+        if not self._is_network or self._empty is None:
+            return False
+        known, at = self._empty
+        return known == boxes and may_keep(known, at, now)
 
     def _read_saves(self, now: float) -> _Saves:
         run = self._run
@@ -165,6 +216,35 @@ def _files_of_processes(run: RunDirectory) -> Sequence[Path]:
         run.active,
         run.status_directory,
     )
+
+
+def _files_with_events(run: RunDirectory) -> Sequence[Path]:
+    """Returns the files that change with an event, or with the entries of the directory."""
+    return (run.run_file, run.job_file, *files_of_checkpoints(run), run.trash)
+
+
+def may_rest(reading: RunReading) -> bool:
+    """Whether a run that was read has ended, and its next start is an event."""
+    return reading.info is not None and reading.heartbeats.state in HAS_ENDED
+
+
+def signs_of_start(run: RunDirectory, *, reported: bool) -> Sequence[Path]:
+    """Returns the files of a run that has ended of which one changes if it goes on.
+
+    A chief that fell silent may only have been cut off: then its heartbeat goes on.
+
+    Args:
+        run: The run directory.
+        reported: Whether its processes reported their end.
+    """
+    paths = (run.root, run.event_log)
+    return paths if reported else (*paths, run.worker_status(0))
+
+
+def _signs_of(reading: RunReading) -> Sequence[Path]:
+    heartbeats = reading.heartbeats
+    reported = has_reported_end(heartbeats.workers, heartbeats.supervisor)
+    return signs_of_start(reading.run, reported=reported)
 
 
 def _heartbeat_files(run: RunDirectory) -> Sequence[str]:

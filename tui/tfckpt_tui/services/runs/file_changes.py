@@ -29,6 +29,12 @@ class FileLook:
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, int]] = {}
 
+    def keep(self, earlier: FileLook, paths: Sequence[Path]) -> None:
+        """Takes over what an earlier look was told about some paths, without asking again."""
+        for name in map(os.fspath, paths):
+            if name in earlier._known:
+                self._known.setdefault(name, earlier._known[name])
+
     def signature(self, paths: Sequence[Path | str]) -> Signature:
         """Returns what differs once a file or the list of a directory changed."""
         known = self._known
@@ -74,6 +80,20 @@ def _unchanged_for(signature: Signature, now: float) -> float:
     return now - max([changed for changed, _ in signature], default=0) / 1e9
 
 
+def may_keep(signature: Signature, read_at: float, now: float) -> bool:
+    """Whether what was read of files counts, if their signature is still the same.
+
+    Args:
+        signature: That of the files when they were read.
+        read_at: When that was, in seconds since the epoch.
+        now: Seconds since the epoch.
+    """
+    unchanged_for = _unchanged_for(signature, read_at)
+    kept_for = max(KEPT_SECONDS, KEPT_SHARE * unchanged_for)
+    # Not negative: after the clock was set back, read everything again.
+    return unchanged_for > RACY_SECONDS and 0 <= now - read_at < kept_for
+
+
 class Kept(Generic[ResultT]):
     """What was read of some files; it is read again once one of them changed."""
 
@@ -90,11 +110,7 @@ class Kept(Generic[ResultT]):
         """
         if self._known is not None:
             known, read_at, result = self._known
-            unchanged_for = _unchanged_for(known, read_at)
-            kept_for = max(KEPT_SECONDS, KEPT_SHARE * unchanged_for)
-            # Not negative: after the clock was set back, read everything again.
-            is_recent = 0 <= now - read_at < kept_for
-            if known == signature and unchanged_for > RACY_SECONDS and is_recent:
+            if known == signature and may_keep(known, read_at, now):
                 return result
         result = read()
         self._known = signature, now, result

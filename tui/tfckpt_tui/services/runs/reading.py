@@ -118,6 +118,7 @@ def read_processes(
     now: float,
     *,
     event_log: Iterable[EventEntry] | None = None,
+    has_commands: bool = True,
     lives: ProcessProbe = process_lives,
 ) -> RunReading:
     """Reads a run without its checkpoints.
@@ -127,6 +128,7 @@ def read_processes(
         info: The description of the run.
         now: Seconds since the epoch.
         event_log: The newest entries of the event log if they are known, oldest first.
+        has_commands: Whether there may be commands in the queue.
         lives: Checks whether a process runs on this machine.
     """
     errors: list[Exception] = []
@@ -134,8 +136,8 @@ def read_processes(
     heartbeats = Heartbeats.judge(statuses, read_supervisor(run, errors.append), now, lives)
     chief, queue = heartbeats.chief, CommandQueue(run, errors.append)
     # In this order, none is missed that is accepted in between.
-    pending = try_read(queue.pending, errors.append) or ()
-    working = try_read(queue.working, errors.append) or ()
+    pending = (try_read(queue.pending, errors.append) or ()) if has_commands else ()
+    working = (try_read(queue.working, errors.append) or ()) if has_commands else ()
     record = read_job_record(run, errors.append)
     return RunReading(
         run,

@@ -163,6 +163,7 @@ class RunList(TablePane[RunAccount, RunAccount]):
         self._at = 0.0
         self._is_read = False
         self._left_out = ""
+        self._unseen = 0
 
     @property
     def view(self) -> RunListView:
@@ -196,16 +197,19 @@ class RunList(TablePane[RunAccount, RunAccount]):
         """The search."""
         return self._needle
 
-    def show_runs(self, runs: Sequence[RunAccount], at: float, left_out: str = "") -> None:
+    def show_runs(
+        self, runs: Sequence[RunAccount], at: float, left_out: str = "", unseen: int = 0
+    ) -> None:
         """Shows the runs.
 
         Args:
             runs: The runs.
             at: When they were read, in seconds since the epoch.
             left_out: What was not searched for runs, in words.
+            unseen: How many runs were found and not read yet.
         """
         self._all, self._at, self._is_read = tuple(runs), at, True
-        self._left_out = left_out
+        self._left_out, self._unseen = left_out, unseen
         self._texts = {run.root: self._texts_of(run) for run in runs}
         self.choose_rows()
 
@@ -268,14 +272,17 @@ class RunList(TablePane[RunAccount, RunAccount]):
         """
         if self._needle:
             return (*match_note(self.row_count(), len(self._all), self._needle), *self._marked())
+        seen = [run for run in self._all if run.remembered_for is None]
         spans: list[Span] = [(units.count(len(self._all), "run"), "label")]
-        trains = sum(run.state is RunState.TRAINING for run in self._all)
-        alarming = sum(bool(run.alerts) for run in self._all)
+        trains = sum(run.state is RunState.TRAINING for run in seen)
+        alarming = sum(bool(run.alerts) for run in seen)
         if trains:
             spans += [(" · ", "faint"), (f"{trains:,} training", "label")]
         if alarming:
             spans += [(" · ", "faint"), (f"{alarming:,} with problems", "bad")]
         spans += self._marked()
+        if self._unseen:
+            spans += [(" · ", "faint"), (f"{self._unseen:,} not read yet", "label")]
         if self._left_out:
             spans += [(" · ", "faint"), (f"not searched: {self._left_out}", "label")]
         return spans
@@ -341,8 +348,10 @@ class RunList(TablePane[RunAccount, RunAccount]):
 
     def cells(self, row: RunAccount, layout: Layout) -> Mapping[str, Sequence[Span]]:
         """Returns the texts of a run by column."""
+        is_past = row.remembered_for is not None
         sign = Icon("✗", "bad", "") if row.alerts else run_icon(row)
-        value = "muted" if row.state in HAS_ENDED else "value"
+        sign = Icon(sign.glyph, "muted", "") if is_past else sign
+        value = "muted" if is_past or row.state in HAS_ENDED else "value"
         losses = row.glance.losses if row.glance is not None else ()
         cells: dict[str, Sequence[Span]] = {}
         for column in run_columns.COLUMNS:
