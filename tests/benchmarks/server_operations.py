@@ -1,15 +1,21 @@
 """What a run of two workers asks of the server of a network disk, by who asks and for what.
 
     python tests/benchmarks/server_operations.py [--seconds N] [--settle N]
+        [--runs N] [--live N] [--call-seconds S] [--only run|list]
 
 A FUSE file system of the tests, whose clients keep attributes for 3 s as NFS does, counts what
 reaches its server: first while nobody looks at the run, then while `watch`, the app and the list of
 runs do on another machine.
+
+Then the list of many runs, of which some are live: what it asks while it is open, and how long
+after its first frame it has rows where each call takes a while. The first list remembers nothing.
+Live runs are simulated, with a heartbeat each second.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -17,23 +23,31 @@ from pathlib import Path
 
 for part in ("", "training", "e2e"):
     sys.path.insert(0, str(Path(__file__).parents[1] / part))
+from fleet import simulated
 from scripts.figures import report
 from scripts.machine import on_quiet_machine
 from terminal import Terminal
 
-from served_run import Asked, ServedRun, served_run
+from faulty_file_system import FaultyMount, faulty_mounts
+from served_run import CACHE_SECONDS, Asked, ServedRun, served_run
 
 RARE = 0.02
 """Operations a second that are not worth a line."""
+
+LONGEST_SECONDS = 300.0
 
 
 def report_asked(what: str, asked: Asked, seconds: float) -> None:
     """Reports operations a second."""
     for who, calls in sorted(asked.items()):
-        report(f"{who}, {what}", [calls.total() / seconds], "operations a second")
+        report(f"{who}, {what}".rstrip(", "), [calls.total() / seconds], "operations a second")
         for name, count in calls.most_common():
             if count / seconds >= RARE:
-                report(f"{who}, {what}: {name}", [count / seconds], "operations a second")
+                report(
+                    f"{who}, {what}".rstrip(", ") + f": {name}",
+                    [count / seconds],
+                    "operations a second",
+                )
 
 
 def look(served: ServedRun, words: list[str], shown: str, seconds: float) -> Asked:
@@ -45,12 +59,61 @@ def look(served: ServedRun, words: list[str], shown: str, seconds: float) -> Ask
         return served.count(seconds)
 
 
+def measure_lists(place: Path, options: argparse.Namespace) -> None:
+    """Reports what a list of many runs asks, and when it has rows."""
+    os.environ["XDG_CACHE_HOME"] = str(place / "cache")
+    with faulty_mounts(place, "there", cache_seconds=CACHE_SECONDS) as (mount,):
+        (place / "server" / "runs").mkdir()
+        with simulated(place / "server" / "runs", options.live, options.runs - options.live):
+            mount.set_faults(delay=options.call_seconds)
+            for what in ("a first list", "a later list", "an open list"):
+                is_open = what == "an open list"
+                if is_open:
+                    mount.clear()
+                seconds = options.seconds if is_open else 0.0
+                measure_list(mount, options, f"{what} of {options.runs:,} runs", seconds)
+
+
+def measure_list(
+    mount: FaultyMount, options: argparse.Namespace, what: str, seconds: float
+) -> None:
+    """Reports about one list; if it is open for some seconds, what it asks then."""
+    command = [sys.executable, "-m", "tfckpt_tui.cli.main", "browse", str(mount.root / "runs")]
+    mount.count_calls()
+    with Terminal(command, columns=140, rows=40) as terminal:
+        terminal.wait_for("runs below|searching for runs", 60)
+        began = time.perf_counter()
+        for words, shown in (("rows", "(ended|live)-[0-9]"), ("live rows", "live-0"), ("all", "")):
+            terminal.wait_for(shown or f"{options.live} training", LONGEST_SECONDS)
+            took = time.perf_counter() - began
+            report(f"{what}: from its first frame to {words}", [took], "s")
+        report(f"{what}: until all are read", [mount.count_calls().total()], "operations")
+        if seconds:
+            time.sleep(options.settle)
+            mount.count_calls()
+            time.sleep(seconds)
+            report_asked("", {what: mount.count_calls()}, seconds)
+
+
 @on_quiet_machine
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--settle", type=float, default=45.0)
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--live", type=int, default=20)
+    parser.add_argument("--call-seconds", type=float, default=0.001)
+    parser.add_argument("--only", choices=["run", "list"])
     options = parser.parse_args()
+    if options.only != "list":
+        measure_run(options)
+    if options.only != "run":
+        with tempfile.TemporaryDirectory() as directory:
+            measure_lists(Path(directory), options)
+
+
+def measure_run(options: argparse.Namespace) -> None:
+    """Reports what a run of two workers asks."""
     with tempfile.TemporaryDirectory() as directory, served_run(Path(directory)) as served:
         time.sleep(options.settle)
         report_asked("nobody looks", served.count(options.seconds), options.seconds)
