@@ -224,6 +224,21 @@ async def test_rows_are_remembered_with_their_age_until_the_disk_answers(disk):
         assert all(run.remembered_for is None for run in pilot.app.runs.all_items)
 
 
+def test_runs_says_the_same_of_what_is_remembered(disk, tool):
+    mount, there, server = disk
+    for name in ("a", "b"):
+        ended(server / name)
+    mount.count_calls()
+    first = tool("runs", there, "--json")
+    most = operations(mount)
+    assert len(first.json["runs"]) == 2
+    assert tool("runs", there, "--json").data == first.data
+    assert 2 * operations(mount) < most
+    go_on(server / "a")
+    states = [run["state"] for run in tool("runs", there, "--json").json["runs"]]
+    assert states == ["training", "failed"]
+
+
 @pytest.mark.parametrize(("state", "counts"), [("finished", True), ("queued", False)])
 def test_a_run_counts_as_read_only_if_no_job_may_start_it(disk, state, counts):
     _, there, server = disk

@@ -113,7 +113,7 @@ _FIRST_ROWS = 100
 """How many remembered runs are shown before the others."""
 
 _REMEMBER_SECONDS = 300.0
-"""Interval at which a list of runs on a network disk is remembered, besides its end."""
+"""Interval at which a list on a network disk is remembered, besides its first and last reading."""
 
 
 class RunAnswered(Message):
@@ -260,7 +260,7 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
         self._below = Path(os.path.abspath(below)) if below is not None else None
         self._search = RunSearch(below) if below is not None else None
         self._is_remembered = self._below is not None and is_network_file_system(self._below)
-        self._remembered_at = time.monotonic()
+        self._remembered_at = float("-inf")
         self._seen = 0
         self._jobs = jobs or JobList()
         self._view = RunListView()
@@ -297,7 +297,8 @@ class RunsApp(JobApp[RunDirectory | LaunchOptions]):
     def on_unmount(self) -> None:
         """Stops the thread."""
         self._stopped.set()
-        if self._newest is not None:
+        # A run that is opened does not wait for it.
+        if self._newest is not None and self.return_value is None:
             self._remember(self._newest)
 
     def on_runs_read(self, message: RunsRead) -> None:
