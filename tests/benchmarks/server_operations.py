@@ -83,8 +83,13 @@ def measure_list(
     with Terminal(command, columns=140, rows=40) as terminal:
         terminal.wait_for("runs below|searching for runs", 60)
         began = time.perf_counter()
-        for words, shown in (("rows", "(ended|live)-[0-9]"), ("live rows", "live-0"), ("all", "")):
-            terminal.wait_for(shown or f"{options.live} training", LONGEST_SECONDS)
+        everything = rf"{options.runs:,} runs · {options.live} training(?!.* not read yet)"
+        for words, shown in (
+            ("rows", "(ended|live)-[0-9]"),
+            ("live rows", "live-0"),
+            ("all that were read", everything),
+        ):
+            terminal.wait_for(shown, LONGEST_SECONDS)
             took = time.perf_counter() - began
             report(f"{what}: from its first frame to {words}", [took], "s")
         report(f"{what}: until all are read", [mount.count_calls().total()], "operations")

@@ -25,7 +25,7 @@ from tfckpt_trainer.catalog.directory.other_formats import find_neighbours, pair
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog, scan_checkpoints
 from tfckpt_trainer.rundir.event_log import read_entries, read_newest_points
-from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, has_reported_end
+from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, SeriesPoint
 from tfckpt_trainer.rundir.records.run import RunInfo
@@ -119,7 +119,7 @@ class BriefReader:
         run, look, last = self._run, FileLook(), self._last
         if self._is_network and self._take_unchanged(look, now) and last is not None:
             reading = last[1]
-            if may_rest(reading) and look.signature(_signs_of(reading)) == self._signs:
+            if may_rest(reading) and look.signature(signs_of_start(run)) == self._signs:
                 return reading
         processes = self._read_processes(look, now)
         saved = look.signature([*files_of_checkpoints(run), run.trash])
@@ -146,7 +146,7 @@ class BriefReader:
             )
             self._last = parts, whole
         if self._is_network:
-            self._signs = look.signature(_signs_of(self._last[1]))
+            self._signs = look.signature(signs_of_start(run))
         return self._last[1]
 
     @property
@@ -228,23 +228,12 @@ def may_rest(reading: RunReading) -> bool:
     return reading.info is not None and reading.heartbeats.state in HAS_ENDED
 
 
-def signs_of_start(run: RunDirectory, *, reported: bool) -> Sequence[Path]:
+def signs_of_start(run: RunDirectory) -> Sequence[Path]:
     """Returns the files of a run that has ended of which one changes if it goes on.
 
-    A chief that fell silent may only have been cut off: then its heartbeat goes on.
-
-    Args:
-        run: The run directory.
-        reported: Whether its processes reported their end.
+    A chief that starts, or that was only cut off, writes its heartbeat before there is an event.
     """
-    paths = (run.root, run.event_log)
-    return paths if reported else (*paths, run.worker_status(0))
-
-
-def _signs_of(reading: RunReading) -> Sequence[Path]:
-    heartbeats = reading.heartbeats
-    reported = has_reported_end(heartbeats.workers, heartbeats.supervisor)
-    return signs_of_start(reading.run, reported=reported)
+    return (run.root, run.event_log, run.worker_status(0))
 
 
 def _heartbeat_files(run: RunDirectory) -> Sequence[str]:

@@ -231,8 +231,7 @@ class ListReads:
         run = RunDirectory(root)
         known = self._remembered.get(root)
         if known is not None and known.signs and self._counts(known):
-            paths = signs_of_start(run, reported=known.account.reported)
-            if signature_of(paths) == known.signs:
+            if signature_of(signs_of_start(run)) == known.signs:
                 return known
             self._remembered.pop(root, None)
         reader = self._readers.get(root)

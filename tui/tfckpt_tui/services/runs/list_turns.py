@@ -15,7 +15,7 @@ import msgspec
 LIVE_OPERATIONS = 45.0
 """Operations a second at the server for all runs that go on."""
 
-ENDED_OPERATIONS = 30.0
+ENDED_OPERATIONS = 36.0
 """The same for all that have ended."""
 
 LONGEST_SECONDS = 15.0
@@ -28,7 +28,7 @@ _OPERATIONS = 24.0
 _OPERATIONS_OF_WORKER = 6.0
 """What a look at a run that goes on takes, and at the heartbeat of a worker."""
 
-_OPERATIONS_OF_ENDED = 5.0
+_OPERATIONS_OF_ENDED = 6.0
 """What a look at one takes that has ended and did not change."""
 
 
