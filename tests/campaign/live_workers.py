@@ -137,7 +137,7 @@ class Episode:
             *self._chance.choice(((), (), ("--keep-last", "3"))),
         ]  # fmt: skip
         self.ledger, self.done, self.faults = LiveLedger(self._root), list[str](), 0
-        self._starts, self._frozen = 0, list[psutil.Process]()
+        self._starts, self._frozen, self._has_killed = 0, list[psutil.Process](), False
 
     def run(self) -> list[str]:
         """Does what is drawn; returns what is violated."""
@@ -253,14 +253,18 @@ class Episode:
         self.done.append(f"launch -> {command.wait()}")
         assert command.wait() == DONE, errors
         self.ledger.disturb()
+        self._has_killed = False
         self._wait_for_steps()
 
     def _wait_for_steps(self) -> None:
-        """Waits until the chief has trained further, is paused, or nothing is left."""
+        """Waits until the chief has trained further, is paused, or nobody would start it again."""
         first = self._heard("worker-0")
 
         def trains() -> bool:
             chief = self._heard("worker-0")
+            # Without a supervisor, a chief waits for a lost worker for ever.
+            if self._has_killed and not self._process_of("supervisor"):
+                return True
             if not psutil.pid_exists(chief.get("pid", MISSING)):
                 return not self.processes()
             is_paused = chief["activity"] == "paused"
@@ -282,6 +286,7 @@ class Episode:
             with contextlib.suppress(psutil.NoSuchProcess):
                 if verb == "kill":
                     process.kill()
+                    self._has_killed = True
                 else:
                     process.suspend()
                     self._frozen.append(process)
