@@ -3,10 +3,11 @@
     python tests/benchmarks/parameter_servers.py [--blocks N] [--steps N] [--rows N]
 
 A chief, two workers and two servers, with `tf_keras`. Asynchronous steps are compared with
-`ClusterCoordinator.schedule` and datasets of the workers, as in TensorFlow's guide; synchronous
-ones with a loop that schedules gradients, fetches them, of the embedding the rows that were looked
-up, and applies their sum. Both loops run in the same processes, in turn, block by block, and each
-block ends with a join.
+`ClusterCoordinator.schedule` and datasets of the workers, as in TensorFlow's guide; and with the
+same where the chief sends the batches, as it does here, because who reads them knows the position.
+Synchronous ones are compared with a loop that schedules gradients, fetches them, of the embedding
+the rows that were looked up, and applies their sum. Both loops run in the same processes, in turn,
+block by block, and each block ends with a join.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ def measure(options: argparse.Namespace) -> None:
     loops = Loops(options.rows)
     asynchronous, closed = loops.of_library(asynchronous=True)
     compare("asynchronous", loops.plain_asynchronous(), asynchronous, options, 1)
+    compare("asynchronous, sent", loops.plain_sent(), asynchronous, options, 1)
     closed()
     synchronous, closed = loops.of_library(asynchronous=False)
     compare("synchronous", loops.plain_synchronous(), synchronous, options, 4)
@@ -125,6 +127,18 @@ class Loops:
 
         def run(steps):
             losses = [coordinator.schedule(compute, args=(data,)) for _ in range(steps)]
+            coordinator.join()
+            losses[-1].fetch()
+
+        return run
+
+    def plain_sent(self):
+        step, coordinator = self.replica_step(*self.parts()), self.coordinator
+        compute = self.tf.function(lambda batch: self.strategy.run(step, args=(batch,)))
+        data = iter(self.examples())
+
+        def run(steps):
+            losses = [coordinator.schedule(compute, args=(next(data),)) for _ in range(steps)]
             coordinator.join()
             losses[-1].fetch()
 

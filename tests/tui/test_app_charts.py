@@ -6,7 +6,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from app_driving import opened, top, until, until_jobs_are_shown, until_screen, until_shown
+from app_driving import (
+    opened,
+    top,
+    until,
+    until_jobs_are_shown,
+    until_screen,
+    until_shown,
+    until_told,
+)
 from rundir_factory import RunFactory, two_branches
 from textual.pilot import Pilot
 
@@ -111,6 +119,8 @@ async def test_values_that_are_not_read_yet_are_told(many, monkeypatch):
     async with opened(many.run, size=WIDE) as pilot:
         await charts_of(pilot)
         await until_shown(pilot, "older values are still being read")
+        await pilot.press("y")
+        await until_told(pilot, "loss): older values are still being read")
 
 
 async def test_g_shows_more_charts_and_enter_one(many):
@@ -284,6 +294,7 @@ async def test_a_copy_says_if_more_values_were_recorded(many):
             )
     async with opened(many.run, size=WIDE) as pilot:
         screen = await charts_of(pilot)
+        await until(pilot, lambda: not screen.charted().lacks_samples, "all values")
         await pilot.press("y")
         await until_shown(pilot, "series.jsonl")
         rows = pilot.app.clipboard.splitlines()

@@ -90,6 +90,7 @@ AIMS = (
         for at in (0.5, 5, 50)
     ),
     Aim("parameter_servers", "asynchronous: a step", at_most=1.05),
+    Aim("parameter_servers", "asynchronous, sent: a step", at_most=1.05),
     Aim("parameter_servers", "synchronous: a step", at_most=1.05),
     Aim("partitioned_save", "foreground save: memory of the chief", 1000, at_most=100),
     Aim("partitioned_save", "background save: memory of the chief", 1000, at_most=300),

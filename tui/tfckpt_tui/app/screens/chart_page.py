@@ -52,6 +52,7 @@ from tfckpt_tui.monitor.snapshot import RunSnapshot
 
 _STRIDE = 0.25
 _GAP = "   "
+_NOT_READ = "older values are still being read"
 _EXAMPLE = "a part of a name, a glob such as val_*, or ~ and a regular expression"
 
 
@@ -367,7 +368,7 @@ class ChartPage(Page):
             if one is not None:
                 groups.append([(f"{word} ", "label"), (shown.show(one[VALUE]), "value")])
         if self.charted().lacks_samples:
-            groups.insert(0, [("older values are still being read", "warn")])
+            groups.insert(0, [(_NOT_READ, "warn")])
         return groups
 
     def on_resize(self) -> None:
@@ -489,6 +490,8 @@ class ChartPage(Page):
         what = f"{units.count(len(rows), 'row')} of CSV ({header.replace(',', ', ')})"
         if self._is_thinned():
             what += ", the ends and extremes of intervals (.tfckpt/series.jsonl has all)"
+        if self.charted().lacks_samples:
+            what += f": {_NOT_READ}"
         copy_text(self, "\n".join(map(clean, (header, *rows))), what)
 
     # -- the cursor --------------------------------------------------------------------------
