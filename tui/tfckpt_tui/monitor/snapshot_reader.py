@@ -71,8 +71,11 @@ from tfckpt_tui.services.runs.reading import (
 READ_SECONDS = 0.2
 """Seconds that a read takes at most, but for one block."""
 
+FIRST_BYTES = 1 << 15
+"""Bytes of the end of a long series that the first charts show."""
+
 NEWEST_BYTES = 1 << 18
-"""Bytes of the end of a long series that are shown until all of it is read."""
+"""The same that is shown after them, until all of it is read."""
 
 OUTCOMES_KEPT = 20
 """Maximum number of finished commands in a snapshot."""
@@ -99,7 +102,7 @@ class SeriesReader:
         self._run = run
         self._whole = _Followed(run)
         self._newest: _Followed | None = None
-        self._has_begun = False
+        self._reads = 0
 
     @property
     def has_read_all(self) -> bool:
@@ -113,20 +116,22 @@ class SeriesReader:
 
     def read(self) -> Samples:
         """Returns what is recorded; until all is read, the newest part of it."""
-        if not self._has_begun:
-            self._has_begun = True
+        self._reads += 1
+        if self._reads == 1:
             if recorded_bytes(self._run) > NEWEST_BYTES:
                 # The first charts wait for nothing else.
-                return self._read_newest()
+                return self._read_newest(FIRST_BYTES)
+        elif self._reads == 2:
+            self._newest = None
         until = time.monotonic() + READ_SECONDS
         while self._whole.read_block():
             if time.monotonic() >= until:
-                return self._read_newest()
+                return self._read_newest(NEWEST_BYTES)
         self._newest = None
         return self._whole.series.samples
 
-    def _read_newest(self) -> Samples:
-        self._newest = self._newest or _Followed(self._run, NEWEST_BYTES)
+    def _read_newest(self, size: int) -> Samples:
+        self._newest = self._newest or _Followed(self._run, size)
         while self._newest.read_block():
             pass
         return self._newest.series.samples
