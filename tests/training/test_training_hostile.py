@@ -546,3 +546,17 @@ def test_what_is_put_in_the_way_of_the_last_save_costs_no_step(make_run, tmp_pat
     monkeypatch.setattr(saver, "commit_save", commit)
     assert len(list(make_run(total_steps=2))) == 2
     assert load(run.record("ckpt-2"), CheckpointRecord).step == 2
+
+
+def test_the_name_of_the_checkpoint_of_a_start_is_clean_on_the_terminal(make_run, tmp_path, capsys):
+    made, root, name = tmp_path / "made", tmp_path / "run", "a\x1b[31m-2"
+    list(make_run(made, total_steps=2))
+    root.mkdir()
+    for path in made.glob("ckpt-2.*"):
+        shutil.copy(path, root / path.name.replace("ckpt-2", name))
+    (root / "checkpoint").write_text('model_checkpoint_path: "a\\033[31m-2"\n')
+    capsys.readouterr()
+    list(make_run(root, total_steps=3))
+    said = capsys.readouterr().err
+    assert "Started at step 2 from a" in said
+    assert "\x1b" not in said

@@ -180,7 +180,7 @@ class RestoreManager:
                 self._find_unsaved_changes(outcome.record)
                 if self._group.is_chief:
                     step = self._state.position.step
-                    sys.stderr.write(f"Started at step {step:,} from {target.name}.\n")
+                    _print_clean(f"Started at step {step:,} from {target.name}.")
                 finish = target.finish
                 if finish is None or not finish.by_dataset or outcome.input_starts_over:
                     return finish
@@ -217,7 +217,7 @@ class RestoreManager:
                 )
             )
             if self._group.is_chief:
-                sys.stderr.write(f"{clean(words)}\n")
+                _print_clean(words)
             self._telemetry.note(EventKind.START, words)
             return
         self._telemetry.note(EventKind.START, "Started at step 0.")
@@ -243,7 +243,7 @@ class RestoreManager:
             "checkpoint of it with `tfckpt-tui convert`."
             + "".join(f" {reason}" for reason in first_lines(reasons, SHOWN_REFUSED))
         )
-        sys.stderr.write(f"{clean(words)}\n")
+        _print_clean(words)
         self._telemetry.note(EventKind.NOTE, words)
 
     def _find_unsaved_changes(self, record: CheckpointRecord | None) -> None:
@@ -544,6 +544,11 @@ class RestoreManager:
         return RestoreTarget(
             name, step=checkpoint.step or 0, branch=plan.branch, best=_best_of(checkpoint)
         )
+
+
+def _print_clean(words: str) -> None:
+    """Prints a sentence on standard error: names in it come from the disk."""
+    sys.stderr.write(f"{clean(words)}\n")
 
 
 def _best_of(checkpoint: Checkpoint) -> dict[str, float]:
