@@ -102,7 +102,7 @@ class ParameterServerStep:
         metrics = scalars_of(reported)
         self._names = tuple(metrics)
         packed = tf.stack([*metrics.values()]) if metrics else tf.zeros([0])
-        in_rows = self._optimizer is not None and adds_repeated_rows(self._optimizer)
+        in_rows = adds_repeated_rows(self._optimizer)
         return packed, [_sent(gradient, in_rows=in_rows) for gradient, _ in pairs]
 
     def _apply(self, gradients: Sequence[Sequence[_Sent]]) -> None:
