@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
 
 import msgspec
 
@@ -54,12 +53,6 @@ class HostProcess(msgspec.Struct, frozen=True, kw_only=True):
     def title(self) -> str:
         """The same as the beginning of a sentence."""
         return f"P{self.name[1:]}"
-
-
-def with_others(name: str, processes: Sequence[HostProcess]) -> str:
-    """Returns the name of the first of some processes, with how many more there are."""
-    more = len(processes) - 1
-    return f"{name} and {more:,} more" if more else name
 
 
 COLUMNS: tuple[ListColumn[HostProcess], ...] = (

@@ -13,7 +13,7 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.named_checkpoints import find_named
 from tfckpt_trainer.errors import RefusedError, UnknownCheckpointError, UsageError
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_numbered_name
-from tfckpt_trainer.words.counts import first_lines
+from tfckpt_trainer.words.counts import few_of
 from tfckpt_tui.services.checkpoints.choose import find_checkpoint
 
 _MOST_NAMED = 3
@@ -85,7 +85,7 @@ def look_up_all(run: RunDirectory, texts: Sequence[str | None]) -> list[Checkpoi
         if at:
             raise UnknownCheckpointError(
                 f"There is no checkpoint {error.text}, but there are files of other formats: "
-                f"{', '.join(first_lines(at, _MOST_NAMED))}. Give the name of one.",
+                f"{few_of(at, _MOST_NAMED)}. Give the name of one.",
                 error.text,
             ) from None
         raise

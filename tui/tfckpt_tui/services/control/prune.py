@@ -43,6 +43,7 @@ from tfckpt_trainer.rundir.storage.documents import encode
 from tfckpt_trainer.rundir.storage.locks import take_lock
 from tfckpt_trainer.rundir.storage.owners import user_name
 from tfckpt_trainer.words.advice import Advice, command_or_key, only_command
+from tfckpt_trainer.words.counts import few_of
 from tfckpt_tui.formats import units
 from tfckpt_tui.services.control.request import DEFAULT_TIMEOUT, FrontEnd, OnChange, ask, log_event
 from tfckpt_tui.services.control.trainer_presence import TrainerPresence, detect_trainer
@@ -89,9 +90,8 @@ class ForeignTrainerError(RefusedError):
 def foreign_words(writers: ForeignWriters) -> str:
     """Returns the evidence of a trainer that does not use this library, as sentences."""
     if writers.processes:
-        first, more = writers.processes[0], len(writers.processes) - 1
-        others = f" and {more} more" if more else ""
-        return f"Process {first.pid} ({first.command or first.name}){others} writes {first.file}."
+        names = [f"Process {one.pid} ({one.command or one.name})" for one in writers.processes]
+        return f"{few_of(names, 1)} writes {writers.processes[0].file}."
     age = units.duration(writers.fresh_seconds or 0.0)
     return f"A file of a checkpoint changed {age} ago. Perhaps another program still writes here."
 

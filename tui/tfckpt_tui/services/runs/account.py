@@ -37,8 +37,9 @@ from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorStatus
 from tfckpt_trainer.words.advice import Advice
+from tfckpt_trainer.words.counts import few_of
 from tfckpt_tui.formats import units
-from tfckpt_tui.formats.process_columns import HostProcess, with_others
+from tfckpt_tui.formats.process_columns import HostProcess
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.formats.worker_columns import NO_SHARE, WorkerView
 from tfckpt_tui.reports.run_facts import EventFileFacts, FailureFacts
@@ -248,7 +249,7 @@ class RunAccount(msgspec.Struct, frozen=True):
         if self.remembered_for is not None:
             return f"{does.value} {units.ago(self.remembered_for)}"
         if self.has_other_trainer:
-            several = with_others(self.processes[0].name, self.processes)
+            several = few_of([one.name for one in self.processes], 1)
             run = "run" if len(self.processes) > 1 else "runs"
             return f"{several} {run} here without tfckpt_trainer"
         if self.stop is None:

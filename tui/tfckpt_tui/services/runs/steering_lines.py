@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfckpt_trainer.words.advice import Advice, command_or_key
-from tfckpt_tui.formats.process_columns import HostProcess, with_others
+from tfckpt_trainer.words.counts import few_of
+from tfckpt_tui.formats.process_columns import HostProcess
 from tfckpt_tui.formats.text import clean
 
 
@@ -37,7 +38,7 @@ def why_not_steered(root: Path, processes: Sequence[HostProcess]) -> tuple[str, 
         root: The directory that they train into.
         processes: The processes, one at least.
     """
-    several = with_others(processes[0].title, processes)
+    several = few_of([one.title for one in processes], 1)
     return (
         f"{several} {'do' if len(processes) > 1 else 'does'} not use tfckpt_trainer. Save, restore "
         "and set need two lines in the script.",
