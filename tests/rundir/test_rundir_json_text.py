@@ -23,10 +23,12 @@ ALL = [
     b"\xff",
     b'{"a":"\xff"}',
     b"[]",
+    b'{"a":1} {"a":1}',
     b"",
 ]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("text", ALL)
 def test_what_is_no_json_of_its_kind_is_one_error(text):
     with pytest.raises(JsonError):
