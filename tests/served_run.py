@@ -23,7 +23,7 @@ from faulty_file_system import FaultyMount, faulty_mounts
 from tensorflow_processes import python_with_tensorflow
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.launch.supervision.stop import stop_supervisor
-from tfckpt_trainer.rundir.heartbeats.health import read_supervisor, read_workers
+from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from waiting import MOST_SECONDS, wait_until

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 from tfckpt_trainer.launch.local.standby import MODULE
-from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
+from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
 from waiting import wait_until
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.supervision.stop import stop_supervisor
-from tfckpt_trainer.rundir.heartbeats.health import read_workers
+from tfckpt_trainer.rundir.heartbeats.reading import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import RestoreArguments, SaveArguments
 from tfckpt_tui.app.app import TfckptApp

@@ -1,7 +1,7 @@
 """What a run of two workers asks of the server of a network disk, by who asks and for what.
 
     python tests/benchmarks/server_operations.py [--seconds N] [--settle N]
-        [--runs N] [--live N] [--call-seconds S] [--only run|list]
+        [--runs N] [--live N] [--call-seconds S] [--workers N ...] [--only run|list|workers]
 
 A FUSE file system of the tests, whose clients keep attributes for 3 s as NFS does, counts what
 reaches its server: first while nobody looks at the run, then while `watch`, the app and the list of
@@ -10,15 +10,22 @@ runs do on another machine.
 Then the list of many runs, of which some are live: what it asks while it is open, and how long
 after its first frame it has rows where each call takes a while. The first list remembers nothing.
 Live runs are simulated, with a heartbeat each second.
+
+Then a run of many workers, simulated likewise: what the app asks, one `status`, and the chief that
+gathers the heartbeats.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 for part in ("", "training", "e2e"):
@@ -29,7 +36,10 @@ from scripts.machine import on_quiet_machine
 from terminal import Terminal
 
 from faulty_file_system import FaultyMount, faulty_mounts
+from many_workers import ManyWorkers
 from served_run import CACHE_SECONDS, Asked, ServedRun, served_run
+from tfckpt_trainer.rundir.heartbeats.gathered import READ_EACH_SECOND
+from tfckpt_trainer.rundir.paths import RunDirectory
 
 RARE = 0.02
 """Operations a second that are not worth a line."""
@@ -100,6 +110,50 @@ def measure_list(
             report_asked("", {what: mount.count_calls()}, seconds)
 
 
+def measure_workers(place: Path, count: int, seconds: float) -> None:
+    """Reports what is asked about a run of many workers, whose heartbeats the chief gathers."""
+    what = f"a run of {count:,} workers"
+    with (
+        faulty_mounts(place, "here", "there", cache_seconds=CACHE_SECONDS) as (here, there),
+        beating(RunDirectory(place / "server" / "run"), RunDirectory(here.root / "run"), count),
+    ):
+        root = str(there.root / "run")
+        there.count_calls()
+        command = [sys.executable, "-m", "tfckpt_tui.cli.main"]
+        subprocess.run([*command, "status", root], check=True, capture_output=True)
+        report(f"one status of {what}", [there.count_calls().total()], "operations")
+        with Terminal([*command, root], columns=140, rows=40) as terminal:
+            terminal.wait_for("training", 60)
+            report(f"the app until it shows {what}", [there.count_calls().total()], "operations")
+            time.sleep(seconds / 4)
+            there.count_calls()
+            here.count_calls()
+            time.sleep(seconds)
+            asked = {"the app": there.count_calls(), "the chief gathers": here.count_calls()}
+            report_asked(what, asked, seconds)
+
+
+@contextmanager
+def beating(server: RunDirectory, run: RunDirectory, count: int) -> Iterator[None]:
+    """A run whose workers write heartbeats, and whose chief has gathered them once."""
+    workers = ManyWorkers(server, run, count, time.time())
+    for _ in range(2 + count // READ_EACH_SECOND):
+        workers.beat(time.time())
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(1.0):
+            workers.beat(time.time())
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
 @on_quiet_machine
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -108,13 +162,18 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--live", type=int, default=20)
     parser.add_argument("--call-seconds", type=float, default=0.001)
-    parser.add_argument("--only", choices=["run", "list"])
+    parser.add_argument("--workers", type=int, nargs="*", default=[64, 1024])
+    parser.add_argument("--only", choices=["run", "list", "workers"])
     options = parser.parse_args()
-    if options.only != "list":
+    if options.only in {None, "run"}:
         measure_run(options)
-    if options.only != "run":
+    if options.only in {None, "list"}:
         with tempfile.TemporaryDirectory() as directory:
             measure_lists(Path(directory), options)
+    if options.only in {None, "workers"}:
+        for count in options.workers:
+            with tempfile.TemporaryDirectory() as directory:
+                measure_workers(Path(directory), count, options.seconds)
 
 
 def measure_run(options: argparse.Namespace) -> None:

@@ -16,7 +16,7 @@ import pytest
 from requirements import require
 from tfckpt_trainer.launch.slurm.controller import SlurmJob, parse_job
 from tfckpt_trainer.rundir.event_log import read_entries
-from tfckpt_trainer.rundir.heartbeats.health import read_supervisor, read_workers
+from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob

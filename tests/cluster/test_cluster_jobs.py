@@ -19,8 +19,9 @@ from tfckpt_trainer.errors import ExitCode, RefusedError
 from tfckpt_trainer.launch.batch.job_record import read_job_record
 from tfckpt_trainer.launch.batch.jobs import JobState
 from tfckpt_trainer.launch.slurm.job_queries import cancel_job, read_jobs
-from tfckpt_trainer.rundir.heartbeats.health import RunState, read_workers
+from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here
+from tfckpt_trainer.rundir.heartbeats.reading import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import RunInfo

@@ -21,7 +21,8 @@ from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.cluster.host_list import expand_hosts
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
-from tfckpt_trainer.rundir.heartbeats.health import process_lives, read_supervisor, read_workers
+from tfckpt_trainer.rundir.heartbeats.health import process_lives
+from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandState
 from tfckpt_trainer.rundir.records.event import EventKind

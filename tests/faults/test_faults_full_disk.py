@@ -14,7 +14,7 @@ from real_file_systems import fill, is_full, small_tmpfs
 from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.rundir.disk_reserve import release_reserve
 from tfckpt_trainer.rundir.event_log import read_entries
-from tfckpt_trainer.rundir.heartbeats.health import trainer_answers
+from tfckpt_trainer.rundir.heartbeats.reading import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from waiting import wait_until

@@ -25,7 +25,7 @@ from tfckpt_trainer.launch.slurm_options import SlurmOptions
 from tfckpt_trainer.launch.supervision.stop import accepted_stop
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries, write_entry
-from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
+from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.event import SUPERVISOR, EventEntry, EventKind

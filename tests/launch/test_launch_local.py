@@ -25,7 +25,7 @@ from tfckpt_trainer.launch import launcher
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.supervision.stop import stop_supervisor, wait_for_end
-from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
+from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState, SupervisorStatus

@@ -16,13 +16,8 @@ import pytest
 from supervised import WORKER, Run
 
 from tfckpt_trainer.launch.supervision.restart_policy import REPEATED
-from tfckpt_trainer.rundir.heartbeats.health import (
-    WorkerState,
-    living,
-    read_supervisor,
-    read_workers,
-    worker_state,
-)
+from tfckpt_trainer.rundir.heartbeats.health import WorkerState, living, worker_state
+from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorState

@@ -16,14 +16,10 @@ from faulty_file_system import faulty_mounts
 from tfckpt_trainer.launch.supervision.reporter import Reporter
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.heartbeats import clock
-from tfckpt_trainer.rundir.heartbeats.health import (
-    WorkerState,
-    read_supervisor,
-    read_workers,
-    worker_state,
-)
+from tfckpt_trainer.rundir.heartbeats.health import WorkerState, worker_state
 from tfckpt_trainer.rundir.heartbeats.heartbeat_file import FIRST_CHECK_BEATS, HeartbeatFile
 from tfckpt_trainer.rundir.heartbeats.liveness import find_other_trainer
+from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.run import SupervisorState

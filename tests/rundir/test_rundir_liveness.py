@@ -13,13 +13,14 @@ from beating import beating, end
 from real_file_systems import fill, is_full, small_ext4, small_tmpfs
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.heartbeats import clock, liveness
-from tfckpt_trainer.rundir.heartbeats.health import is_live, process_lives, read_workers
+from tfckpt_trainer.rundir.heartbeats.health import is_live, process_lives
 from tfckpt_trainer.rundir.heartbeats.liveness import (
     find_other_trainer,
     heartbeat_age_on_disk,
     refuse_another_run,
 )
 from tfckpt_trainer.rundir.heartbeats.process_ids import process_namespace
+from tfckpt_trainer.rundir.heartbeats.reading import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import load, store

@@ -15,7 +15,7 @@ from front_ends import Said, what_all_say
 from tfckpt_trainer.launch.launcher import launch
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.supervision.stop import stop_supervisor
-from tfckpt_trainer.rundir.heartbeats.health import read_supervisor, read_workers
+from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import PauseArguments
 from tfckpt_tui.reports.run_facts import StatusReport

@@ -11,7 +11,7 @@ from reserved_ports import reserved_ports
 from tensorflow_processes import TensorFlowProcess, run_with_tensorflow
 from tfckpt_trainer.cluster.tasks import Task, cluster_of, tasks, tf_config
 from tfckpt_trainer.launch.processes.cluster import addresses
-from tfckpt_trainer.rundir.heartbeats.health import read_workers
+from tfckpt_trainer.rundir.heartbeats.reading import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, Phase
 from waiting import wait_until

@@ -12,7 +12,7 @@ from rundir_factory import RunFactory
 
 from command_running import Tool
 from tfckpt_trainer.catalog.scan.catalog import Catalog
-from tfckpt_trainer.rundir.heartbeats.health import read_workers
+from tfckpt_trainer.rundir.heartbeats.reading import read_workers
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.exactness import NOT_COVERED, CheckSummary, with_check

@@ -16,7 +16,7 @@ from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.launch.supervision.stop import stop_supervisor
 from tfckpt_trainer.rundir.event_log import note_event, write_entry
-from tfckpt_trainer.rundir.heartbeats.health import read_supervisor, read_workers
+from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind

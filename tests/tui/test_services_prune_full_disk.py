@@ -19,7 +19,7 @@ from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.rundir.disk_reserve import RESERVE_BYTES, keep_reserve, release_reserve
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.full_disk import DiskFullError
-from tfckpt_trainer.rundir.heartbeats.health import trainer_answers
+from tfckpt_trainer.rundir.heartbeats.reading import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.services.control import prune, trainer_presence
 from tfckpt_tui.services.control.request import FrontEnd

@@ -14,7 +14,7 @@ from rundir_factory import RunFactory, two_branches, without_heartbeats
 from beating import beating, end
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.heartbeats import liveness
-from tfckpt_trainer.rundir.heartbeats.health import trainer_answers
+from tfckpt_trainer.rundir.heartbeats.reading import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import load, store

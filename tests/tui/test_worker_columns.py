@@ -77,11 +77,21 @@ def test_gpus_are_shown_by_the_busiest_and_all_their_memory():
     assert texts(VIEW)["gpu-memory"] == "2.15 GB of 8.59 GB"
     assert matters(VIEW) == {
         "job": False,
+        "measured": False,
         "rate": True,
         "variables": True,
         "gpu": True,
         "gpu-memory": True,
     }
+
+
+def test_a_worker_that_measured_itself_long_before_it_was_last_heard_of_says_so():
+    early = replace(VIEW, status=replace(STATUS, measured_at=STATUS.updated_at - 40))
+    assert matters(early)["measured"]
+    assert (texts(early)["age"], texts(early)["measured"]) == ("1s", "41s")
+    assert not matters(replace(VIEW, status=replace(STATUS, measured_at=STATUS.updated_at - 4)))[
+        "measured"
+    ]
 
 
 def test_what_no_chief_knows_of_any_worker_is_left_out_of_tables():

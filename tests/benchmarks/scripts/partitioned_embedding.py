@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfckpt_trainer import SaveOptions, TrainingRun
 from tfckpt_trainer.catalog.directory.history import Records
-from tfckpt_trainer.rundir.heartbeats.health import read_workers
+from tfckpt_trainer.rundir.heartbeats.reading import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.training import create_strategy
 

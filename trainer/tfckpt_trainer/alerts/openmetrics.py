@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from tfckpt_trainer.errors import TfckptError, describe_error
-from tfckpt_trainer.rundir.heartbeats.health import is_live, read_supervisor, read_workers
+from tfckpt_trainer.rundir.heartbeats.health import is_live
+from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus

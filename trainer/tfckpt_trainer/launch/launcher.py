@@ -21,7 +21,7 @@ from tfckpt_trainer.launch.processes.logs import last_lines, open_log
 from tfckpt_trainer.launch.schedulers import SCHEDULER
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.full_disk import explain_disk_errors
-from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
+from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob

@@ -202,6 +202,11 @@ class RunDirectory(msgspec.Struct, frozen=True, dict=True):
         return self.status_directory / f"worker-{index}.json"
 
     @cached_property
+    def gathered_heartbeats(self) -> Path:
+        """The heartbeats of all workers as the chief last read them."""
+        return self.status_directory / "workers.json"
+
+    @cached_property
     def stacks_directory(self) -> Path:
         """What the threads of the workers do, on request."""
         return self.control / "stacks"

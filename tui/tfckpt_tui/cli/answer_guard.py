@@ -122,10 +122,13 @@ def _be_child(act: Callable[[], int], paths: Sequence[Path], line: int) -> None:
 
 def _probe(path: Path, number: int, line: int) -> None:
     """Reports each answer of the directory at `path`."""
+    # Most commands are not on a network disk.
+    from tfckpt_trainer.rundir.storage.server_facts import wait_for_server
+
     while True:
         # An error is an answer: the command reports it.
-        with suppress(OSError), os.scandir(path) as entries:
-            next(entries, None)
+        with suppress(OSError):
+            wait_for_server(path)
         with suppress(OSError):
             os.write(line, bytes([_FIRST_PATH + number]))
         time.sleep(PROBE_SECONDS)

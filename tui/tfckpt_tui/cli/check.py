@@ -13,7 +13,7 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.cluster.tasks import tasks
 from tfckpt_trainer.errors import ExitCode, describe_error
 from tfckpt_trainer.exactness.step_differences import describe_difference
-from tfckpt_trainer.rundir.heartbeats.health import read_workers
+from tfckpt_trainer.rundir.heartbeats.reading import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CheckArguments, CommandState
 from tfckpt_tui.cli.confirmation import confirm

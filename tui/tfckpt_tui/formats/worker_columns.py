@@ -13,6 +13,7 @@ import msgspec
 
 from tfckpt_trainer.catalog.scan.alerts import FIRST_START_SECONDS
 from tfckpt_trainer.rundir.heartbeats.health import WorkerState
+from tfckpt_trainer.rundir.heartbeats.shared_steps import measured_at
 from tfckpt_trainer.rundir.records.worker import (
     BEFORE_RUN,
     GpuStatus,
@@ -58,6 +59,9 @@ def phase_in_words(status: WorkerStatus, now: float) -> str:
     return f"{words} {units.duration(seconds)}"
 
 
+MEASURED_LATE_SECONDS = 30.0
+"""A worker that measured itself so much earlier than it was last heard of is worth a column."""
+
 NO_SHARE = TaskShare(job="", task=0)
 """What a process does for a chief where none coordinates it."""
 
@@ -82,6 +86,11 @@ class WorkerView(msgspec.Struct, frozen=True):
     straggling: str = ""
     silence: str = ""
     share: TaskShare = NO_SHARE
+
+    @property
+    def measured_age(self) -> float:
+        """Seconds since it measured what the heartbeat tells."""
+        return self.age + self.status.updated_at - measured_at(self.status)
 
     @property
     def is_past(self) -> bool:
@@ -364,6 +373,20 @@ COLUMNS: tuple[WorkerColumn, ...] = (
         text=lambda worker: units.age(worker.heartbeat_age_seconds),
         cell=ListCell("heard", 6),
         status="HEARD",
+    ),
+    WorkerColumn(
+        key="measured",
+        value=lambda view, _: view.measured_age,
+        json=JsonField(
+            "measured_age_seconds",
+            float,
+            "Time since it measured what it tells of itself. Longer than `heartbeat_age_seconds` "
+            "where a step of all workers shows that it lives.",
+        ),
+        text=lambda worker: units.age(worker.measured_age_seconds),
+        cell=ListCell("measured", 8, rank=9),
+        status="MEASURED",
+        matters=lambda view: view.measured_age - view.age >= MEASURED_LATE_SECONDS,
     ),
     WorkerColumn(
         key="detail",

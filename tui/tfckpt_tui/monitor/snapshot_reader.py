@@ -28,6 +28,7 @@ from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.lineage import BranchTips, Lineage, current_lineage
 from tfckpt_trainer.catalog.scan.newest import scan_newest
 from tfckpt_trainer.rundir.event_log import SERIES_BYTES, Tail
+from tfckpt_trainer.rundir.heartbeats.gathered import WorkerReader
 from tfckpt_trainer.rundir.heartbeats.health import ProcessProbe, process_lives
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.command import Command
@@ -35,6 +36,7 @@ from tfckpt_trainer.rundir.records.event import EventEntry, SeriesPoint
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.storage.documents import ReadT, load_if_exists, try_read
+from tfckpt_trainer.rundir.storage.server_facts import wait_for_server
 from tfckpt_tui.charting.series import Samples, Series
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.forecast import forecast
@@ -49,9 +51,11 @@ from tfckpt_tui.services.metrics.metric_tail import (
     newest_metrics,
     recorded_bytes,
 )
-from tfckpt_tui.services.runs.account import give_account
+from tfckpt_tui.services.runs.account import RunReading, give_account
 from tfckpt_tui.services.runs.failure import unreadable_alert
 from tfckpt_tui.services.runs.file_changes import (
+    Kept,
+    KnownEmpty,
     Signature,
     files_of_checkpoints,
     is_settled,
@@ -82,6 +86,9 @@ OUTCOMES_KEPT = 20
 
 FULL_READ_SECONDS = 15.0
 """Time after which everything is read again, even if no directory has changed."""
+
+DISK_SECONDS = 10.0
+"""Interval at which a network disk is asked for its size and free space."""
 
 DIAGNOSTIC_SECONDS = 3.0
 """Minimum time between diagnostics, while files change."""
@@ -240,6 +247,12 @@ class SnapshotReader:
             self._identity = identity
         return self._read_present(now)
 
+    def _read_info(self, now: float) -> RunInfo | None:
+        read = partial(load_if_exists, self._run.run_file, RunInfo)
+        known = self._info.get(signature_of([self._run.run_file]), now, partial(try_read, read))
+        # Why there is none is told each time.
+        return known or self._try(read)
+
     def _with_check(self, info: RunInfo | None) -> RunInfo | None:
         """Adds the last check of the script; looked up again only if the description changed."""
         if info is not self._described[0]:
@@ -248,18 +261,16 @@ class SnapshotReader:
 
     def _read_present(self, now: float) -> RunSnapshot:
         run = self._run
-        info = self._with_check(self._try(partial(load_if_exists, run.run_file, RunInfo)))
+        info = self._with_check(self._read_info(now))
         self._event_log.extend(self._event_tail.read_new())
         samples = self._series.read()
-        reading = look_closely(
-            read_processes(run, info, now, event_log=self._event_log, lives=self._lives)
-        )
+        reading = look_closely(self._read_processes(info, now))
         told_at = last_told(reading.event_log)
         job = self._jobs.look(run, reading.record, reading.heartbeats.state, told_at)
         checkpoints, trash = self._checkpoints(now), self._trash(now)
         tips = self._newest_branch_tips(trash)
-        total, free = self._disk()
-        diagnostics, finished = self._newest_diagnostics(now), self._outcomes()
+        total, free = self._disk(now)
+        diagnostics, finished = self._newest_diagnostics(now), self._outcomes(now)
         # Found with the diagnostics.
         unsupported = tuple(self._catalog.version_one)
         reading = with_checkpoints(reading, self._catalog, checkpoints, tips)
@@ -295,6 +306,24 @@ class SnapshotReader:
             forecast=forecast(account, checkpoints, free, self._event_log, now),
         )
 
+    def _read_processes(self, info: RunInfo | None, now: float) -> RunReading:
+        run = self._run
+        boxes = signature_of([run.inbox, run.active]) if self._workers.is_network else None
+        has_commands = boxes is None or not self._empty_queue.holds(boxes, now)
+        reading = read_processes(
+            run,
+            info,
+            now,
+            event_log=self._event_log,
+            has_commands=has_commands,
+            workers=self._workers,
+            lives=self._lives,
+        )
+        if has_commands and boxes is not None:
+            is_empty = not (reading.pending or reading.working or reading.problems)
+            self._empty_queue.note(boxes, now, is_empty=is_empty)
+        return reading
+
     def _forget(self) -> None:
         run = self._run
         self._catalog = Catalog(run)
@@ -312,15 +341,20 @@ class SnapshotReader:
         self._event_log: deque[EventEntry] = deque(maxlen=EVENTS_KEPT)
         self._event_tail = Tail(run.event_log, EventEntry)
         self._series = SeriesReader(run)
+        self._info = Kept[RunInfo | None]()
+        self._workers = WorkerReader(run)
+        self._empty_queue = KnownEmpty()
+        self._done_names = Kept[frozenset[str]]()
         self._done_before: set[str] | None = None
         self._finished: dict[str, Command] = {}
         self._trash_known: tuple[TrashManifest, ...] = ()
         self._trash_signature: Signature | None = None
+        self._disk_known = float("-inf"), 0, 0
 
     def _identify(self) -> tuple[int, int] | None:
         try:
+            wait_for_server(self._run.root)
             stats = os.stat(self._run.root)
-            os.scandir(self._run.root).close()
         except FileNotFoundError:
             self._problems.append("The directory does not exist; waiting for it.")
             return None
@@ -388,13 +422,14 @@ class SnapshotReader:
             self._lineage_key = checkpoints, branch
         return self._lineage
 
-    def _outcomes(self) -> tuple[Command, ...]:
+    def _outcomes(self, now: float) -> tuple[Command, ...]:
         """Returns the commands that ended since the first read, oldest first."""
-        names = {name for name in _names(self._run.done) if name.endswith(".json")}
+        done = self._run.done
+        names = self._done_names.get(signature_of((done,)), now, partial(_documents_in, done))
         if self._done_before is None:
-            self._done_before = names - find_unreadable_outcomes(self._run).keys()
+            self._done_before = set(names - find_unreadable_outcomes(self._run).keys())
         for name in sorted(names - self._done_before):
-            command = self._try(partial(load_if_exists, self._run.done / name, Command))
+            command = self._try(partial(load_if_exists, done / name, Command))
             if command is not None and command.state.is_final:
                 self._finished[command.id] = command
                 self._done_before.add(name)
@@ -402,11 +437,15 @@ class SnapshotReader:
             self._finished.pop(next(iter(self._finished)))
         return tuple(self._finished.values())
 
-    def _disk(self) -> tuple[int | None, int | None]:
+    def _disk(self, now: float) -> tuple[int | None, int | None]:
+        known_at, total, free = self._disk_known
+        if self._workers.is_network and 0 <= now - known_at < DISK_SECONDS:
+            return total, free
         try:
             usage = shutil.disk_usage(self._run.root)
         except OSError:
             return None, None
+        self._disk_known = now, usage.total, usage.free
         return usage.total, usage.free
 
     def _try(self, read: Callable[[], ReadT]) -> ReadT | None:
@@ -417,9 +456,10 @@ def _ignore() -> None:
     return
 
 
-def _names(directory: Path) -> Sequence[str]:
+def _documents_in(directory: Path) -> frozenset[str]:
     try:
         with os.scandir(directory) as entries:
-            return [entry.name for entry in entries if is_plain_name(entry.name)]
+            names = [entry.name for entry in entries if is_plain_name(entry.name)]
     except OSError:
-        return ()
+        return frozenset()
+    return frozenset(name for name in names if name.endswith(".json"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tfckpt_trainer.rundir.heartbeats.shared_steps import measured_at
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_tui.charting.series import Samples, Series
@@ -25,13 +26,13 @@ class WorkerHistory:
         for view in snapshot.workers:
             status, index = view.status, view.status.index
             before = self._newest.get(index)
-            if before is not None and status.updated_at <= before.updated_at:
+            if before is not None and measured_at(status) <= measured_at(before):
                 continue
             if before is not None and status.pid != before.pid:
                 # Step times of another process cannot be compared.
                 self._best.pop(index, None)
             self._newest[index] = status
-            self._began.setdefault(index, status.updated_at)
+            self._began.setdefault(index, measured_at(status))
             if status.step_seconds is not None:
                 best = self._best.get(index, status.step_seconds)
                 self._best[index] = min(best, status.step_seconds)
@@ -63,8 +64,8 @@ def _point(status: WorkerStatus, began: float) -> SeriesPoint:
         "input": status.input_wait_seconds,
     }
     return SeriesPoint(
-        at=status.updated_at,
-        step=round(status.updated_at - began) if serves else status.step,
+        at=measured_at(status),
+        step=round(measured_at(status) - began) if serves else status.step,
         branch=status.branch,
         metrics={name: float(value) for name, value in measured.items() if value is not None},
         step_seconds=status.step_seconds,

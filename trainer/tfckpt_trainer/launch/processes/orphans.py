@@ -6,15 +6,10 @@ from pathlib import Path
 
 import msgspec
 
-from tfckpt_trainer.rundir.heartbeats.health import (
-    is_live,
-    living,
-    process_lives,
-    read_supervisor,
-    read_workers,
-)
+from tfckpt_trainer.rundir.heartbeats.health import is_live, living, process_lives
 from tfckpt_trainer.rundir.heartbeats.process_ids import are_pids_valid_here
 from tfckpt_trainer.rundir.heartbeats.process_table import find_process
+from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus

@@ -19,8 +19,8 @@ import msgspec
 from tfckpt_trainer.errors import LaunchError
 from tfckpt_trainer.launch.batch.job_record import load_job_record, read_job_record
 from tfckpt_trainer.launch.slurm.controller import cancel_steps, describe_dead_nodes, running_steps
-from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.heartbeats.liveness import find_other_supervisor, find_other_trainer
+from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState

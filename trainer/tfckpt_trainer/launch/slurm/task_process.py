@@ -32,8 +32,9 @@ from tfckpt_trainer.launch.slurm.earlier_start import read_later_start, start_of
 from tfckpt_trainer.launch.slurm.job_step import ALIVE_SECONDS, silence_seconds
 from tfckpt_trainer.launch.slurm.step_starter import PLACEMENT_VARIABLE, decode_placement
 from tfckpt_trainer.rundir.event_log import note_event, read_entries
-from tfckpt_trainer.rundir.heartbeats.health import heartbeat_age, living, read_supervisor
+from tfckpt_trainer.rundir.heartbeats.health import heartbeat_age, living
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
+from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SUPERVISOR, EventKind
 from tfckpt_trainer.rundir.records.run import SupervisorStatus

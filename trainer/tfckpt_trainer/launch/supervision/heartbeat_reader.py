@@ -9,14 +9,12 @@ from pathlib import Path
 import msgspec
 
 from tfckpt_trainer.rundir.heartbeats.attention import look_at
-from tfckpt_trainer.rundir.heartbeats.health import lost_after, read_worker, stands
+from tfckpt_trainer.rundir.heartbeats.health import is_late, lost_after, stands
+from tfckpt_trainer.rundir.heartbeats.reading import read_worker
 from tfckpt_trainer.rundir.heartbeats.stragglers import is_process_stopped
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.storage.owners import is_own_there
-
-LATE_SECONDS = 2.0
-"""So much later than it is due a heartbeat is late."""
 
 OTHERS_SECONDS = 120.0
 """Longest time between two reads of all heartbeats while the steps of the chief go on."""
@@ -84,7 +82,7 @@ class HeartbeatReader:
             for status in found
         )
         if any(
-            status.lost_after_seconds is not None and (_is_late(status, now) or _stands(status))
+            status.lost_after_seconds is not None and (is_late(status, now) or _stands(status))
             for status in found
         ):
             look_at(self._run)
@@ -109,7 +107,7 @@ class HeartbeatReader:
             return False
         if chief.activity is not Activity.TRAINING or chief.job != "worker":
             return False
-        if _is_late(chief, now) or _stands(chief):
+        if is_late(chief, now) or _stands(chief):
             return False
         # That of a process of this machine takes no call.
         return not any(map(is_process_stopped, self._statuses.values()))
@@ -123,11 +121,6 @@ class HeartbeatReader:
         if owner not in self._own_ids and is_own_there(path.parent, owner, os.geteuid()):
             self._own_ids.add(owner)
         return owner in self._own_ids
-
-
-def _is_late(status: WorkerStatus, now: float) -> bool:
-    is_due_again = not status.has_ended
-    return is_due_again and now - status.updated_at > status.interval_seconds + LATE_SECONDS
 
 
 def _stands(status: WorkerStatus) -> bool:

@@ -14,9 +14,9 @@ from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.processes.workers import Worker
 from tfckpt_trainer.rundir.event_log import write_entry
 from tfckpt_trainer.rundir.heartbeats.attention import INTERVAL_SECONDS, Attention
-from tfckpt_trainer.rundir.heartbeats.health import read_supervisor
 from tfckpt_trainer.rundir.heartbeats.heartbeat_file import HeartbeatFile
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_namespace
+from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor
 from tfckpt_trainer.rundir.heartbeats.status_files import directory_of
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SUPERVISOR, EventEntry, EventKind

@@ -21,12 +21,9 @@ from tfckpt_trainer.launch.processes.orphans import (
 from tfckpt_trainer.launch.processes.workers import KILL_SECONDS, POLL_SECONDS, signal_group
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
 from tfckpt_trainer.rundir.event_log import note_event, read_entries
-from tfckpt_trainer.rundir.heartbeats.health import (
-    is_live,
-    read_worker,
-    trainer_answers,
-)
+from tfckpt_trainer.rundir.heartbeats.health import is_live
 from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here
+from tfckpt_trainer.rundir.heartbeats.reading import read_worker, trainer_answers
 from tfckpt_trainer.rundir.heartbeats.status_files import store_status
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandKind, CommandState

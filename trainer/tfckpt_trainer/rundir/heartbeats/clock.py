@@ -15,10 +15,10 @@ from uuid import uuid4
 import msgspec
 
 from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here
-from tfckpt_trainer.rundir.heartbeats.status_files import load_status
+from tfckpt_trainer.rundir.heartbeats.status_files import load_timed_status
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
-from tfckpt_trainer.rundir.records.worker import WorkerStatus
+from tfckpt_trainer.rundir.records.worker import GatheredHeartbeats, WorkerStatus
 from tfckpt_trainer.rundir.storage.disk import disk
 from tfckpt_trainer.rundir.storage.files import delete_file
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
@@ -59,17 +59,34 @@ def load_heartbeat(run: RunDirectory, path: Path | str, kind: type[StatusT]) -> 
         DamagedFileError: The file is damaged.
         OSError: The file cannot be read.
     """
-    status = load_status(path, kind)
-    if status is None:
+    found = load_timed_status(path, kind)
+    if found is None:
         return None
+    status, written = found
     if is_pid_valid_here(status):
         is_copied = status.directory is not None and status.directory != run.identity()
         return msgspec.structs.replace(status, pid=OF_A_COPY) if is_copied else status
-    try:
-        ahead = _seconds_ahead(run, path, status.updated_at)
-    except OSError:
-        # A directory that cannot be written does not tell the time.
-        return status
+    return _shifted(status, _known_seconds_ahead(run, written, status.updated_at))
+
+
+def load_gathered(run: RunDirectory) -> GatheredHeartbeats | None:
+    """Reads the heartbeats that a chief gathered, as `load_heartbeat`; None if there are none.
+
+    Raises:
+        DamagedFileError: The file is damaged.
+        OSError: The file cannot be read.
+    """
+    found = load_timed_status(run.gathered_heartbeats, GatheredHeartbeats)
+    if found is None:
+        return None
+    gathered, written = found
+    ahead = _known_seconds_ahead(run, written, gathered.updated_at)
+    workers = [_shifted(status, ahead) for status in gathered.workers]
+    return msgspec.structs.replace(gathered, workers=workers)
+
+
+def _shifted(status: StatusT, ahead: float) -> StatusT:
+    """Returns a heartbeat with its times by the clock of this machine."""
     if abs(ahead) < TOLERANCE_SECONDS:
         return status
     times = ("updated_at", "last_step_at", "phase_since")
@@ -78,13 +95,26 @@ def load_heartbeat(run: RunDirectory, path: Path | str, kind: type[StatusT]) -> 
     return msgspec.structs.replace(status, **changes)
 
 
-def _seconds_ahead(run: RunDirectory, path: Path | str, updated_at: float) -> float:
-    """Returns by how much the clock that stamped a heartbeat is ahead of this machine's clock."""
+def _known_seconds_ahead(run: RunDirectory, written: float, updated_at: float) -> float:
+    """As `_seconds_ahead`; 0 where a directory that cannot be written does not tell the time."""
+    try:
+        return _seconds_ahead(run, written, updated_at)
+    except OSError:
+        return 0.0
+
+
+def _seconds_ahead(run: RunDirectory, written: float, updated_at: float) -> float:
+    """Returns by how much the clock that stamped a heartbeat is ahead of this machine's clock.
+
+    Args:
+        run: The run directory.
+        written: When its file changed, by the clock of the file system.
+        updated_at: When it was written, by that clock.
+    """
     by_clock = abs(time.time() - updated_at)
     # First: of the runs in a list, most ended long ago.
     if by_clock > LONGEST_SECONDS:
         return 0.0
-    written = file_time(path)
     by_file = abs(written - updated_at)
     is_plausible = max(by_clock, by_file) < TOLERANCE_SECONDS
     if (

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from enum import StrEnum
-from functools import partial
-from pathlib import Path
 
 import msgspec
 
-from tfckpt_trainer.rundir.heartbeats.clock import load_heartbeat
 from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here
 from tfckpt_trainer.rundir.heartbeats.process_table import find_process
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -23,10 +19,12 @@ from tfckpt_trainer.rundir.records.worker import (
     Phase,
     WorkerStatus,
 )
-from tfckpt_trainer.rundir.storage.documents import OnError, ignore, try_read
 
 LOST_AFTER_INTERVALS = 5.0
 """A worker is lost if its heartbeat is this many intervals old, unless that says otherwise."""
+
+LATE_SECONDS = 2.0
+"""So much later than it is due a heartbeat is late."""
 
 STALLED_AFTER_CALLS = 20.0
 """A worker is stalled if it completes no step for as long as this many calls take."""
@@ -128,6 +126,12 @@ def lost_after(status: WorkerStatus | SupervisorStatus) -> float:
     """Returns the age in seconds at which a heartbeat is too old."""
     limit = status.lost_after_seconds
     return LOST_AFTER_INTERVALS * status.interval_seconds if limit is None else limit
+
+
+def is_late(status: WorkerStatus, now: float) -> bool:
+    """Whether a heartbeat should have been followed by another one at time `now`."""
+    is_due_again = not status.has_ended
+    return is_due_again and now - status.updated_at > status.interval_seconds + LATE_SECONDS
 
 
 def stands(
@@ -319,58 +323,6 @@ def _ended(workers: Sequence[tuple[WorkerStatus, WorkerState]]) -> RunState:
     return RunState.FINISHED
 
 
-def read_workers(
-    run: RunDirectory, count: int | None = None, on_error: OnError = ignore
-) -> list[WorkerStatus]:
-    """Returns the heartbeats of the workers, by index. Skips damaged files.
-
-    Args:
-        run: The run directory.
-        count: Number of workers of the run; heartbeats of higher indexes are ignored.
-        on_error: Called for each file that cannot be read.
-    """
-    paths = sorted(_worker_files(run.status_directory))
-    read = (try_read(partial(load_heartbeat, run, path, WorkerStatus), on_error) for path in paths)
-    statuses = [
-        status for status in read if status is not None and (count is None or status.index < count)
-    ]
-    return sorted(statuses, key=lambda status: status.index)
-
-
-def read_worker(run: RunDirectory, index: int, on_error: OnError = ignore) -> WorkerStatus | None:
-    """Returns the heartbeat of one worker; None if there is none or it is damaged.
-
-    Args:
-        run: The run directory.
-        index: The index of the worker.
-        on_error: Called if it cannot be read.
-    """
-    path = run.worker_status(index)
-    return try_read(partial(load_heartbeat, run, path, WorkerStatus), on_error)
-
-
-def _worker_files(directory: Path) -> list[str]:
-    with suppress(OSError), os.scandir(directory) as entries:
-        return [
-            e.path for e in entries if e.name.startswith("worker-") and e.name.endswith(".json")
-        ]
-    return []
-
-
-def read_supervisor(run: RunDirectory, on_error: OnError = ignore) -> SupervisorStatus | None:
-    """Returns the heartbeat of the supervisor; None if there is none or it is damaged.
-
-    It is not flushed to disk and may be damaged after a power loss. That must not prevent a
-    new launch.
-
-    Args:
-        run: The run directory.
-        on_error: Called if it cannot be read.
-    """
-    path = run.supervisor_status
-    return try_read(partial(load_heartbeat, run, path, SupervisorStatus), on_error)
-
-
 def with_started(
     statuses: Sequence[WorkerStatus], supervisor: SupervisorStatus | None
 ) -> list[WorkerStatus]:
@@ -428,14 +380,6 @@ def _importing(process: WorkerProcess, supervisor: SupervisorStatus) -> WorkerSt
         phase=Phase.IMPORT,
         phase_since=process.process_started_at,
     )
-
-
-def trainer_answers(run: RunDirectory, now: float, lives: ProcessProbe = process_lives) -> bool:
-    """Whether a live chief serves the command queue of `run`."""
-    chief = read_worker(run, 0)
-    supervisor = living(read_supervisor(run), now, lives)
-    workers = with_started([] if chief is None else [chief], supervisor)
-    return any(serves_commands(worker, worker_state(worker, now, lives)) for worker in workers)
 
 
 def serves_commands(status: WorkerStatus, state: WorkerState) -> bool:

@@ -15,13 +15,9 @@ from pathlib import Path
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.heartbeats.attention import INTERVAL_SECONDS, look_at
 from tfckpt_trainer.rundir.heartbeats.clock import file_system_time, file_time, load_heartbeat
-from tfckpt_trainer.rundir.heartbeats.health import (
-    ProcessProbe,
-    lost_after,
-    process_lives,
-    read_workers,
-)
+from tfckpt_trainer.rundir.heartbeats.health import ProcessProbe, lost_after, process_lives
 from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here, process_namespace
+from tfckpt_trainer.rundir.heartbeats.reading import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus

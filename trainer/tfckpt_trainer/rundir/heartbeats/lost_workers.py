@@ -9,10 +9,10 @@ from tfckpt_trainer.rundir.heartbeats.health import (
     WorkerState,
     heartbeat_age,
     is_live,
-    read_workers,
     worker_state,
 )
 from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here
+from tfckpt_trainer.rundir.heartbeats.reading import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, WorkerStatus
 

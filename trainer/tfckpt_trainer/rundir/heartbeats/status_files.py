@@ -14,7 +14,7 @@ from tfckpt_trainer.rundir.storage.documents import (
     Document,
     DocumentT,
     encode,
-    load_if_exists,
+    load_timed,
     store,
 )
 from tfckpt_trainer.rundir.storage.files import overwrite
@@ -66,6 +66,17 @@ def _is_on_network(root: Path) -> bool:
 def load_status(path: Path | str, kind: type[DocumentT]) -> DocumentT | None:
     """Reads a status file; returns None if there is none.
 
+    Raises:
+        DamagedFileError: The file is damaged.
+        OSError: The file cannot be read.
+    """
+    found = load_timed_status(path, kind)
+    return None if found is None else found[0]
+
+
+def load_timed_status(path: Path | str, kind: type[DocumentT]) -> tuple[DocumentT, float] | None:
+    """Reads a status file, and when it changed by the clock of its file system.
+
     Retries once if the file is damaged, because it may be in the middle of an overwrite.
 
     Raises:
@@ -73,9 +84,9 @@ def load_status(path: Path | str, kind: type[DocumentT]) -> DocumentT | None:
         OSError: The file cannot be read.
     """
     try:
-        return load_if_exists(path, kind)
+        return load_timed(path, kind)
     except DamagedFileError:
-        return load_if_exists(path, kind)
+        return load_timed(path, kind)
 
 
 def other_writer(run: RunDirectory, worker: int, path: Path) -> str:

@@ -166,6 +166,8 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
         shares: What each worker and parameter server does, in the heartbeat of a chief that
             coordinates them.
         write_problem: Why the chief cannot write a file of the run; empty if it can.
+        measured_at: When it measured what it tells of itself, if a later step of the chief showed
+            that it lives; None if that was at `updated_at`. Never in a file.
     """
 
     index: int
@@ -205,6 +207,7 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
     shares: list[TaskShare] = []
     write_problem: str = ""
     lost_after_seconds: float | None = None
+    measured_at: float | None = None
 
     @property
     def call_seconds(self) -> float | None:
@@ -231,3 +234,19 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
         # One that ended in such a phase never had a position.
         is_early = self.phase in {*BEFORE_RUN, Phase.RESTORE}
         return bool(self.step) or not (is_early and self.activity in {*without, Activity.EXITED})
+
+
+class GatheredHeartbeats(Document, frozen=True, kw_only=True):
+    """`status/workers.json`: the heartbeats of many workers, gathered by their chief.
+
+    Attributes:
+        pid: The process of the chief.
+        process_started_at: When that was started: another start of the workers has another chief.
+        updated_at: When it was written, by the clock of the chief.
+        workers: The heartbeats of all others as it last read them, with times by its clock.
+    """
+
+    pid: int
+    process_started_at: float
+    updated_at: float
+    workers: list[WorkerStatus]

@@ -28,6 +28,7 @@ from tfckpt_trainer.rundir.storage.files import (
     append_line,
     delete_file,
     read_bounded,
+    read_timed,
     write_atomic,
 )
 from tfckpt_trainer.rundir.storage.json_text import JsonError, decode_json
@@ -304,15 +305,22 @@ def load_with_text(
         written_by = os.geteuid()
     try:
         text = read_bounded(path, limit, written_by=written_by)
-        return decode(text, kind, os.fspath(path).rpartition("/")[2]), text
-    except NewerFileError as error:
+        return _decode_file(text, kind, path), text
+    except NewerFileError:
         # Its copy may be older.
-        raise NewerFileError(f"{error} {moving_advice(Path(path))}") from None
+        raise
     except (DamagedFileError, PermissionError):
         copy = _load_copy(Path(path), kind, limit, written_by) if kind.has_copy else None
         if copy is None:
             raise
         return copy
+
+
+def _decode_file(text: bytes, kind: type[DocumentT], path: Path | str) -> DocumentT:
+    try:
+        return decode(text, kind, os.fspath(path).rpartition("/")[2])
+    except NewerFileError as error:
+        raise NewerFileError(f"{error} {moving_advice(Path(path))}") from None
 
 
 def load_if_exists(path: Path | str, kind: type[DocumentT]) -> DocumentT | None:
@@ -321,6 +329,19 @@ def load_if_exists(path: Path | str, kind: type[DocumentT]) -> DocumentT | None:
         return load(path, kind)
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def load_timed(path: Path | str, kind: type[DocumentT]) -> tuple[DocumentT, float] | None:
+    """Reads a document that has no copy and is not trusted; returns None if there is no file.
+
+    Returns:
+        The document, and when its file changed, in seconds since the epoch by its file system.
+    """
+    try:
+        text, changed_ns = read_timed(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return _decode_file(text, kind, path), changed_ns / 1e9
 
 
 def why_not_named(

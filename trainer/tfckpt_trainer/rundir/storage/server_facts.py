@@ -7,6 +7,7 @@ import errno
 import os
 import struct
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 
@@ -47,10 +48,26 @@ def ask_server(descriptor: int) -> ServerFacts:
         if statx(descriptor, b"", _EMPTY_PATH | _FORCE_SYNC, _WANTED, buffer) == 0:
             mode, size, seconds, fraction = _FACTS.unpack_from(buffer)
             return ServerFacts(seconds * 1_000_000_000 + fraction, size, mode)
-        if ctypes.get_errno() not in {errno.ENOSYS, errno.EINVAL, errno.EPERM}:
+        if ctypes.get_errno() not in _NO_STATX:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     facts = os.fstat(descriptor)
     return ServerFacts(facts.st_mtime_ns, facts.st_size, facts.st_mode)
+
+
+def wait_for_server(path: Path) -> None:
+    """Asks the server for the facts of a directory in one call; returns once it has answered.
+
+    Raises:
+        OSError: The answer is an error.
+    """
+    statx = _statx()
+    if statx is not None:
+        name = os.fsencode(path)
+        if statx(_WORKING_DIRECTORY, name, _FORCE_SYNC, _WANTED, _Buffer()) == 0:
+            return
+        if ctypes.get_errno() not in _NO_STATX:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(path))
+    os.scandir(path).close()
 
 
 @cache
@@ -58,9 +75,13 @@ def _statx() -> Any:
     return getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
 
 
+_NO_STATX = {errno.ENOSYS, errno.EINVAL, errno.EPERM}
+"""What an old kernel or a container without the call answers."""
+
 # Of <linux/stat.h> and <fcntl.h>.
 _EMPTY_PATH = 0x1000
 _FORCE_SYNC = 0x2000
+_WORKING_DIRECTORY = -100
 _WANTED = 0x1 | 0x40 | 0x200
 _Buffer = ctypes.c_char * 256
 _FACTS = struct.Struct("28xH10xQ64xqI")

@@ -20,6 +20,7 @@ from tfckpt_trainer.rundir.heartbeats.attention import (
     INTERVAL_SECONDS,
     Attention,
 )
+from tfckpt_trainer.rundir.heartbeats.gathered import HeartbeatGatherer
 from tfckpt_trainer.rundir.heartbeats.health import stands
 from tfckpt_trainer.rundir.heartbeats.heartbeat_file import HeartbeatFile
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_namespace
@@ -143,6 +144,7 @@ class Heartbeat:
         every_second: Callable[[bool], str],
         on_unwritten: Callable[[str], None] = lambda problem: None,
         job: str = "worker",
+        gatherer: HeartbeatGatherer | None = None,
     ) -> None:
         self.file = HeartbeatFile(run.worker_status(index), WorkerStatus)
         self._run_directory = run
@@ -153,6 +155,7 @@ class Heartbeat:
         self._every_second = every_second
         self._on_unwritten = on_unwritten
         self._job = job
+        self._gatherer = gatherer
         self._process = psutil.Process()
         self._cpu: float | None = None
         self._cpu_at = 0.0
@@ -260,6 +263,8 @@ class Heartbeat:
         try:
             self._attention.ask()
             self._stacks.write_if_asked(is_looked_at=self._attention.is_given)
+            if self._gatherer is not None and self._attention.is_given:
+                self._gatherer.gather(os.getpid(), self.process_started_at)
             return self._every_second(writes_steps)
         except Exception as error:
             # Any error is reported in the heartbeat, and the tasks run again with the next one.

@@ -23,6 +23,7 @@ from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.full_disk import is_full
 from tfckpt_trainer.rundir.heartbeats.attention import Attention
+from tfckpt_trainer.rundir.heartbeats.gathered import HeartbeatGatherer, are_gathered
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import SaveOverhead
 from tfckpt_trainer.rundir.records.command import Command
@@ -190,6 +191,7 @@ class Telemetry:
         )
         self.summaries = SummaryWriter(run, tensorboard, group.index, self.metrics)
         self.attention = Attention(run, asks=not group.is_chief)
+        gathers = group.is_chief and are_gathered(run, group.size)
         self.heartbeat = Heartbeat(
             run,
             group.index,
@@ -199,6 +201,7 @@ class Telemetry:
             every_second=self._write_pending,
             on_unwritten=self._note_unwritten,
             job=group.job,
+            gatherer=HeartbeatGatherer(run, group.size) if gathers else None,
         )
         self.save_overhead = SaveOverheadMeter(run, self.event_log, self.metrics)
         self.command_trouble = ""

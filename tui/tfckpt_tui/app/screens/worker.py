@@ -143,6 +143,8 @@ def _resource_line(view: WorkerView) -> StyledLine:
         spans += [_GAP, ("CPU stall ", "label"), (f"{status.cpu_stall_ratio:.0%}", style)]
     if status.memory_bytes is not None:
         spans += _fact("memory", units.size(status.memory_bytes))
+    if status.measured_at is not None:
+        spans += _fact("measured", _ago(view.measured_age))
     return StyledLine(tuple(spans))
 
 

@@ -14,7 +14,7 @@ from tfckpt_trainer.launch.batch.jobs import ACTIVE, WAITING, JobReport, JobStat
 from tfckpt_trainer.launch.batch.scheduler import Scheduler
 from tfckpt_trainer.launch.processes.orphans import living_supervisor
 from tfckpt_trainer.launch.schedulers import SCHEDULER
-from tfckpt_trainer.rundir.heartbeats.health import trainer_answers
+from tfckpt_trainer.rundir.heartbeats.reading import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob

@@ -19,7 +19,7 @@ from tfckpt_trainer.rundir.full_disk import (
     advice_for_undo_beside_trainer,
     replace_advice,
 )
-from tfckpt_trainer.rundir.heartbeats.health import trainer_answers
+from tfckpt_trainer.rundir.heartbeats.reading import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import (
     Command,

@@ -10,7 +10,7 @@ from tfckpt_trainer.catalog.directory.saved_model import NEEDED, VARIABLES, is_i
 from tfckpt_trainer.catalog.directory.symbolic_links import linked_from_below
 from tfckpt_trainer.catalog.scan.foreign_writers import ForeignWriters, foreign_writers
 from tfckpt_trainer.rundir.disk_reserve import is_space_low, release_reserve
-from tfckpt_trainer.rundir.heartbeats.health import trainer_answers
+from tfckpt_trainer.rundir.heartbeats.reading import trainer_answers
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 HEARTBEAT_SECONDS = 3.0

@@ -12,7 +12,8 @@ from types import FrameType
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.launch.processes.named_processes import require_named_by_its_user
 from tfckpt_trainer.rundir.event_log import Tail
-from tfckpt_trainer.rundir.heartbeats.health import process_lives, read_supervisor, read_workers
+from tfckpt_trainer.rundir.heartbeats.health import process_lives
+from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus

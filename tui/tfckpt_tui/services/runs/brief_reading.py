@@ -25,6 +25,7 @@ from tfckpt_trainer.catalog.directory.other_formats import find_neighbours, pair
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog, scan_checkpoints
 from tfckpt_trainer.rundir.event_log import read_entries, read_newest_points
+from tfckpt_trainer.rundir.heartbeats.gathered import WorkerReader
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, SeriesPoint
@@ -49,6 +50,7 @@ from tfckpt_tui.services.runs.failure_card import EXPLAINED
 from tfckpt_tui.services.runs.file_changes import (
     FileLook,
     Kept,
+    KnownEmpty,
     Signature,
     files_of_checkpoints,
     may_keep,
@@ -94,6 +96,7 @@ class BriefReader:
         self._info = Kept[RunInfo | None]()
         self._events = Kept[tuple[EventEntry, ...]]()
         self._heartbeats = Kept[Sequence[str]]()
+        self._workers = WorkerReader(run)
         self._processes = Kept[RunReading]()
         self._saves = Kept[_Saves]()
         self._start = Kept[NextStart | None]()
@@ -102,7 +105,7 @@ class BriefReader:
         self._is_network = on_network
         self._whole: tuple[Signature, float, FileLook] | None = None
         self._signs: Signature = ()
-        self._empty: tuple[Signature, float] | None = None
+        self._empty_queue = KnownEmpty()
 
     def read(self, now: float) -> RunReading:
         """Returns what the files say.
@@ -172,25 +175,28 @@ class BriefReader:
         logged = look.signature([run.event_log])
         events = self._events.get(logged, now, partial(_newest_events, run))
         boxes = look.signature([run.inbox, run.active])
-        has_commands = not self._are_empty(boxes, now)
-        read = partial(read_processes, run, info, now, event_log=events, has_commands=has_commands)
-        status = look.signature([run.status_directory])
-        heartbeats = self._heartbeats.get(status, now, partial(_heartbeat_files, run))
+        has_commands = not (self._is_network and self._empty_queue.holds(boxes, now))
+        read = partial(
+            read_processes,
+            run,
+            info,
+            now,
+            event_log=events,
+            has_commands=has_commands,
+            workers=self._workers,
+        )
+        heartbeats: Sequence[str | Path] = [run.worker_status(0), run.supervisor_status]
+        if info is None or not self._workers.takes_gathered(info.worker_count):
+            status = look.signature([run.status_directory])
+            heartbeats = self._heartbeats.get(status, now, partial(_heartbeat_files, run))
         files = look.signature([*_files_of_processes(run), *heartbeats])
         processes = self._processes.get(files, now, read)
         if processes.heartbeats.now != now and processes.heartbeats.state not in HAS_ENDED:
             processes = read()
         if has_commands:
             is_empty = not (processes.pending or processes.working or processes.problems)
-            self._empty = (boxes, now) if is_empty else None
+            self._empty_queue.note(boxes, now, is_empty=is_empty)
         return processes
-
-    def _are_empty(self, boxes: Signature, now: float) -> bool:
-        """Whether the command queue on a network disk was empty, and did not change."""
-        if not self._is_network or self._empty is None:
-            return False
-        known, at = self._empty
-        return known == boxes and may_keep(known, at, now)
 
     def _read_saves(self, now: float) -> _Saves:
         run = self._run

@@ -115,3 +115,32 @@ class Kept(Generic[ResultT]):
         result = read()
         self._known = signature, now, result
         return result
+
+
+class KnownEmpty:
+    """Directories that were empty when they were read, until they change."""
+
+    def __init__(self) -> None:
+        self._known: tuple[Signature, float] | None = None
+
+    def holds(self, signature: Signature, now: float) -> bool:
+        """Whether they are empty, without reading them.
+
+        Args:
+            signature: That of the directories.
+            now: Seconds since the epoch.
+        """
+        if self._known is None:
+            return False
+        known, read_at = self._known
+        return known == signature and may_keep(known, read_at, now)
+
+    def note(self, signature: Signature, now: float, *, is_empty: bool) -> None:
+        """Is told what was read.
+
+        Args:
+            signature: That of the directories before they were read.
+            now: Seconds since the epoch.
+            is_empty: Whether all were empty.
+        """
+        self._known = (signature, now) if is_empty else None

@@ -18,14 +18,14 @@ from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.attention import look_at
 from tfckpt_trainer.rundir.heartbeats.clock import known_ahead
+from tfckpt_trainer.rundir.heartbeats.gathered import WorkerReader
 from tfckpt_trainer.rundir.heartbeats.health import (
     HAS_ENDED,
     ProcessProbe,
     process_lives,
-    read_supervisor,
-    read_workers,
     start_was_chosen,
 )
+from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import EventEntry
@@ -119,6 +119,7 @@ def read_processes(
     *,
     event_log: Iterable[EventEntry] | None = None,
     has_commands: bool = True,
+    workers: WorkerReader | None = None,
     lives: ProcessProbe = process_lives,
 ) -> RunReading:
     """Reads a run without its checkpoints.
@@ -129,10 +130,12 @@ def read_processes(
         now: Seconds since the epoch.
         event_log: The newest entries of the event log if they are known, oldest first.
         has_commands: Whether there may be commands in the queue.
+        workers: Reads the heartbeats of the workers; keep it for repeated reads.
         lives: Checks whether a process runs on this machine.
     """
     errors: list[Exception] = []
-    statuses = read_workers(run, info.worker_count if info is not None else None, errors.append)
+    count = info.worker_count if info is not None else None
+    statuses = (workers or WorkerReader(run)).read(count, now, errors.append)
     heartbeats = Heartbeats.judge(statuses, read_supervisor(run, errors.append), now, lives)
     chief, queue = heartbeats.chief, CommandQueue(run, errors.append)
     # In this order, none is missed that is accepted in between.

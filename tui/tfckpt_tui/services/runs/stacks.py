@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 from tfckpt_trainer.errors import NoTrainerError
-from tfckpt_trainer.rundir.heartbeats.health import WorkerState, read_workers, worker_state
+from tfckpt_trainer.rundir.heartbeats.health import WorkerState, worker_state
+from tfckpt_trainer.rundir.heartbeats.reading import read_workers
 from tfckpt_trainer.rundir.heartbeats.status_files import other_writer
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.stacks import ThreadStack, WorkerStacks
