@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import time
 from pathlib import Path
 
 import tensorflow as tf
@@ -71,14 +72,28 @@ run = TrainingRun(
 )
 step = run.function(table.update)
 built = peak()
-for batch in run:
+batches = iter(run)
+began = time.perf_counter()
+# The start restores the newest checkpoint, if there is one.
+batch = next(batches)
+started = time.perf_counter() - began
+step(batch)
+for batch in batches:
     step(batch)
+grown = peak() - built
 directory = RunDirectory(run.directory)
 records = [packed.unpack() for packed in Records(directory).look().values()]
 costs = [record.cost for record in records if record.cost is not None]
+newest = tf.train.latest_checkpoint(run.directory)
+began = time.perf_counter()
+tf.train.Checkpoint(model=table).read(newest).assert_existing_objects_matched()
+read = time.perf_counter() - began
 servers = [peak(worker.pid) for worker in read_workers(directory) if worker.job == "ps"]
 found = {
-    "grown": peak() - built,
+    "grown": grown,
+    # Seconds until the first batch, and of a read by TensorFlow alone.
+    "started": started,
+    "read": read,
     "server": max(servers),
     # The last save of a run is in the foreground.
     "stall": [cost.stall_seconds for cost in costs if cost.background is options.background],
