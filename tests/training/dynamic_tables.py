@@ -36,6 +36,13 @@ class DynamicTable(LookupInterface):
         )
 
 
+class LeftOut(DynamicTable):
+    """A table that was made with `checkpoint=False`, which a package offers."""
+
+    def _gather_saveables_for_checkpoint(self):
+        return {}
+
+
 class Embedding(tf.__internal__.tracking.AutoTrackable):
     """Keeps its rows in a table, which a script does not see."""
 

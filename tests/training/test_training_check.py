@@ -119,6 +119,7 @@ def test_only_state_that_was_not_passed_is_found_and_told_what_to_do():
     lines = [line.split(" | ") for line in ended.stdout.splitlines()]
     assert {what: keras for what, keras, _ in lines} == {
         "iterator iterator": "False",
+        "lookup table embeddings": "False",
         "metric trainer.losses['total']": "False",
         "SavedModel encoder": "False",
         "model second": "False",
@@ -132,6 +133,10 @@ def test_only_state_that_was_not_passed_is_found_and_told_what_to_do():
     assert sentences["tf.random.Generator trainer.noise"] == (
         "Not saved: tf.random.Generator trainer.noise, because nothing that was passed to "
         "TrainingRun holds it. If training changes it, pass extra={'noise': trainer.noise}."
+    )
+    assert sentences["lookup table embeddings"] == (
+        "Not saved: lookup table embeddings, because it was made to be in no checkpoint. "
+        "If training changes it, make it with checkpoint=True."
     )
     metric = sentences["metric trainer.losses['total']"]
     assert metric.endswith("pass metrics={'losses': trainer.losses['total']}.")

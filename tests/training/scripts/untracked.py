@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
+from pathlib import Path
 
 import keras
 import tensorflow as tf
 
 from tfckpt_trainer.training.check.untracked import describe_untracked, find_untracked
 from tfckpt_trainer.training.state.walk import find_state
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from dynamic_tables import DynamicTable, LeftOut
 
 
 class Trainer:
@@ -67,7 +72,10 @@ del exported
 gone = tf.Variable(0, name="gone")
 del gone
 
-given = {"a": model, "b": optimizer}
+embeddings = tf.Module()
+embeddings.users, embeddings.words = DynamicTable(), LeftOut()
+
+given = {"a": model, "b": optimizer, "d": embeddings}
 saved = find_state(tf.train.Checkpoint(**given), {**given, "c": passed})
 for found in find_untracked(one.thing for one in saved):
     print(f"{found} | {found.by_keras} | {describe_untracked(found)}")

@@ -93,6 +93,11 @@ class WorkerView(msgspec.Struct, frozen=True):
         return self.age + self.status.updated_at - measured_at(self.status)
 
     @property
+    def is_measured_late(self) -> bool:
+        """Whether what it measured is much older than its last sign of life."""
+        return self.measured_age - self.age >= MEASURED_LATE_SECONDS
+
+    @property
     def is_past(self) -> bool:
         """Whether what was measured of its process is of the past."""
         return self.state in {WorkerState.EXITED, WorkerState.LOST}
@@ -376,17 +381,19 @@ COLUMNS: tuple[WorkerColumn, ...] = (
     ),
     WorkerColumn(
         key="measured",
-        value=lambda view, _: view.measured_age,
+        value=lambda view, _: view.measured_age if view.is_measured_late else None,
         json=JsonField(
             "measured_age_seconds",
-            float,
-            "Time since it measured what it tells of itself. Longer than `heartbeat_age_seconds` "
-            "where a step of all workers shows that it lives.",
+            float | None,
+            "Time since it measured what it tells of itself, if that is much longer ago than its "
+            "last heartbeat: a step of all workers shows that it lives.",
         ),
-        text=lambda worker: units.age(worker.measured_age_seconds),
+        text=lambda worker: (
+            "–" if worker.measured_age_seconds is None else units.age(worker.measured_age_seconds)
+        ),
         cell=ListCell("measured", 8, rank=9),
         status="MEASURED",
-        matters=lambda view: view.measured_age - view.age >= MEASURED_LATE_SECONDS,
+        matters=lambda view: view.is_measured_late,
     ),
     WorkerColumn(
         key="detail",

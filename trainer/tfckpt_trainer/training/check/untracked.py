@@ -30,6 +30,7 @@ from tfckpt_trainer.training.state.variables import (
     live_objects,
     live_variables,
     raw_variable,
+    saves_nothing,
     variable_name,
 )
 
@@ -82,6 +83,11 @@ class Untracked:
     def __str__(self) -> str:
         return f"{self.kind.value} {self.name}".rstrip()
 
+    @property
+    def is_left_out(self) -> bool:
+        """Whether it was made to be in no checkpoint, whoever holds it."""
+        return any(map(saves_nothing, self.things))
+
 
 @dataclass
 class _Found:
@@ -130,12 +136,17 @@ def find_untracked(saved: Iterable[Any], names: ScriptNames | None = None) -> li
 
 def describe_untracked(untracked: Untracked) -> str:
     """Returns what is not saved and what to do, in one or two sentences."""
-    subject = f"Not saved: {untracked}, because nothing that was passed to TrainingRun holds it."
+    why = "nothing that was passed to TrainingRun holds it"
+    if untracked.is_left_out:
+        why = "it was made to be in no checkpoint"
+    subject = f"Not saved: {untracked}, because {why}."
     return f"{subject} If training changes it, {how_to_pass(untracked)}."
 
 
 def how_to_pass(untracked: Untracked) -> str:
-    """Returns how the script can pass it, as a clause."""
+    """Returns how the script can have it saved, as a clause."""
+    if untracked.is_left_out:
+        return "make it with checkpoint=True"
     if not untracked.expression:
         return "pass the object that holds it in extra={…}"
     argument = "metrics" if untracked.kind is StateKind.METRIC else "extra"

@@ -28,6 +28,8 @@ in main memory may be larger than the memory of the GPU, such as those of an emb
 _PARTITIONED = tf.__internal__.distribute.ShardedVariable
 """A variable whose rows a strategy with a partitioner divides among parameter servers."""
 
+_SAVEABLES = "_gather_saveables_for_checkpoint"
+
 _exempt: weakref.WeakValueDictionary[int, tf.Variable] = weakref.WeakValueDictionary()
 
 
@@ -92,10 +94,20 @@ def has_value_outside_variables(thing: Any) -> bool:
     """
     if isinstance(thing, _DELEGATING):
         return has_value_outside_variables(thing._trackable)
-    return any(
-        getattr(type(thing), hook, None) is not getattr(tf.Module, hook, None)
-        for hook in ("_serialize_to_tensors", "_gather_saveables_for_checkpoint")
-    )
+    if saves_nothing(thing):
+        return False
+    return any(_overrides(thing, hook) for hook in ("_serialize_to_tensors", _SAVEABLES))
+
+
+def _overrides(thing: Any, hook: str) -> bool:
+    return getattr(type(thing), hook, None) is not getattr(tf.Module, hook, None)
+
+
+def saves_nothing(thing: Any) -> bool:
+    """Whether it is a table that was made to be in no checkpoint, as packages allow."""
+    if not isinstance(thing, MutableTable) or not _overrides(thing, _SAVEABLES):
+        return False
+    return not getattr(thing, _SAVEABLES)()
 
 
 def exempt(variable: tf.Variable) -> tf.Variable:
