@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+
+import msgspec
 import pytest
 from network_disks import short_directory
 
 from served_run import ServedRun, served_run
 from tfckpt_trainer.rundir.command_queue import CommandQueue
+from tfckpt_trainer.rundir.heartbeats import gathered
 from tfckpt_trainer.rundir.heartbeats.attention import IDLE_SECONDS, look_at
+from tfckpt_trainer.rundir.heartbeats.gathered import WorkerReader
+from tfckpt_trainer.rundir.heartbeats.health import WorkerState, worker_state
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from waiting import MOST_SECONDS, wait_until
 
@@ -24,7 +32,7 @@ IDLE_BEATS = 3
 
 @pytest.fixture(scope="module")
 def served():
-    with short_directory() as place, served_run(place) as run:
+    with short_directory() as place, served_run(place, "--few", "1") as run:
         yield run
 
 
@@ -63,3 +71,26 @@ def test_who_looks_sees_a_heartbeat_each_second_and_who_asks_is_answered(served)
     queue = CommandQueue(served.elsewhere)
     command = queue.submit(CommandKind.SAVE, requested_by="test")
     assert queue.wait(command, timeout=60).state is CommandState.DONE
+
+
+def test_a_worker_that_stops_is_seen_beside_what_its_chief_gathered(served, monkeypatch):
+    monkeypatch.setattr(gathered, "FEW", 1)
+    look_at(served.elsewhere)
+    wait_until(served.on_server.gathered_heartbeats.exists, MOST_SECONDS, "they are gathered")
+    reader = WorkerReader(served.elsewhere)
+
+    def other() -> WorkerState:
+        look_at(served.elsewhere)
+        now = time.time()
+        _, status = reader.read(2, now)
+        # Not by its process, which another machine does not see.
+        return worker_state(msgspec.structs.replace(status, host="elsewhere"), now)
+
+    assert other() is WorkerState.TRAINING
+    (stopped,) = (worker for worker in served.workers() if worker.index)
+    os.kill(stopped.pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: other() is WorkerState.LOST, MOST_SECONDS, "it is lost")
+    finally:
+        os.kill(stopped.pid, signal.SIGCONT)
+    wait_until(lambda: other() is WorkerState.TRAINING, MOST_SECONDS, "it trains again")

@@ -21,6 +21,7 @@ from shared_parts import watch_iterators
 
 from tfckpt_trainer import Policy, SaveOptions, TrainingRun
 from tfckpt_trainer.catalog.retention.rules import BestBy
+from tfckpt_trainer.rundir.heartbeats import gathered
 from tfckpt_trainer.training import create_strategy
 
 STEP_SECONDS = 0.03
@@ -64,8 +65,10 @@ parser.add_argument("--random-input", action="store_true", help="a map that draw
 parser.add_argument("--note-every", type=int, help="steps between two lines of the event log")
 parser.add_argument("--step-times", help="file for the time of each step")
 parser.add_argument("--take-orders", action="store_true", help="to break a function")
+parser.add_argument("--few", type=int, default=16, help="workers that are read one by one")
 parser.add_argument("--threads", type=int, default=1, help="0 for those that there are")
 options = parser.parse_args()
+gathered.FEW = options.few
 
 
 @keras.saving.register_keras_serializable()
