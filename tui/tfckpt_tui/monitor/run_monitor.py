@@ -21,6 +21,9 @@ from tfckpt_tui.services.batch.job_reader import JobReader
 POLL_SECONDS = 0.5
 """Seconds between reads without file events."""
 
+NETWORK_POLL_SECONDS = 1.0
+"""The same on a network disk: heartbeats there are a second apart, and each read is some calls."""
+
 QUIET_POLL_SECONDS = 2.0
 QUIET_AFTER_SECONDS = 300.0
 """Seconds between reads after `QUIET_AFTER_SECONDS` without activity, if file events arrive."""
@@ -94,7 +97,8 @@ class Monitor:
             clock: Returns seconds since the epoch.
             jobs: Asks about the batch job of the run.
         """
-        self._poll = poll if poll is not None else POLL_SECONDS
+        usual = NETWORK_POLL_SECONDS if is_network_file_system(run.root) else POLL_SECONDS
+        self._poll = poll if poll is not None else usual
         self._clock = clock
         self._reader = SnapshotReader(run, jobs=JobWatch(jobs or JobReader(), self.refresh))
         self._last = RunSnapshot(at=clock(), root=run.root)

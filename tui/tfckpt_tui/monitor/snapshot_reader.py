@@ -36,7 +36,6 @@ from tfckpt_trainer.rundir.records.event import EventEntry, SeriesPoint
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.storage.documents import ReadT, load_if_exists, try_read
-from tfckpt_trainer.rundir.storage.server_facts import wait_for_server
 from tfckpt_tui.charting.series import Samples, Series
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.forecast import forecast
@@ -353,8 +352,9 @@ class SnapshotReader:
 
     def _identify(self) -> tuple[int, int] | None:
         try:
-            wait_for_server(self._run.root)
             stats = os.stat(self._run.root)
+            if not self._workers.is_network:
+                os.scandir(self._run.root).close()
         except FileNotFoundError:
             self._problems.append("The directory does not exist; waiting for it.")
             return None
