@@ -92,13 +92,13 @@ def test_a_torn_status_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path.write_bytes(whole[:50])
     seen = []
 
-    def becomes_whole(source: Path | str, limit: int = 0, **_: object) -> bytes:
+    def becomes_whole(source: Path | str) -> tuple[bytes, int]:
         data = Path(source).read_bytes()
         seen.append(data)
         path.write_bytes(whole)
-        return data
+        return data, 0
 
-    monkeypatch.setattr("tfckpt_trainer.rundir.storage.documents.read_bounded", becomes_whole)
+    monkeypatch.setattr("tfckpt_trainer.rundir.storage.documents.read_timed", becomes_whole)
     assert [worker.step for worker in read_workers(run)] == [7]
     assert len(seen) == 2
 
