@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tfckpt_trainer.rundir import event_log as event_log
+from tfckpt_trainer.rundir import event_log, series
 from tfckpt_trainer.rundir.event_log import (
     TAIL_BYTES,
     WHOLE_LOG,
     read_entries,
-    read_newest_points,
 )
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
+from tfckpt_trainer.rundir.series import read_newest_points
 from tfckpt_trainer.rundir.storage.documents import append, encode
 
 
@@ -80,7 +80,7 @@ def test_no_event_log_has_no_entries(tmp_path):
 
 @pytest.mark.parametrize("limit", [1, 200, 1 << 15])
 def test_the_newest_points_are_those_of_whole_lines(tmp_path, monkeypatch, limit):
-    monkeypatch.setattr(event_log, "RECENT_BYTES", limit)
+    monkeypatch.setattr(series, "RECENT_BYTES", limit)
     run = RunDirectory(tmp_path)
     run.control.mkdir()
     lines = [

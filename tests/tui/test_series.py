@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from rundir_factory import RunFactory
 
-from tfckpt_trainer.rundir import event_log
+from tfckpt_trainer.rundir import series as series_module
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_trainer.rundir.storage.documents import append
 from tfckpt_tui.app.widgets.charts.braille import plot
@@ -259,7 +259,7 @@ def write(made: RunFactory, points: Iterator[SeriesPoint]) -> None:
 
 
 def test_a_long_series_shows_its_end_until_all_is_read(made, monkeypatch) -> None:
-    monkeypatch.setattr(event_log, "_BLOCK", 20_000)
+    monkeypatch.setattr(series_module, "_BLOCK", 20_000)
     monkeypatch.setattr(snapshot_reader, "FIRST_BYTES", 5000)
     monkeypatch.setattr(snapshot_reader, "NEWEST_BYTES", 20_000)
     write(made, (point(step, loss=1.0) for step in range(1000)))
@@ -291,7 +291,7 @@ def test_another_series_in_its_place_begins_anew(made) -> None:
 
 
 def test_a_line_without_end_does_not_stop_the_reader(made, monkeypatch) -> None:
-    monkeypatch.setattr(event_log, "_BLOCK", 1000)
+    monkeypatch.setattr(series_module, "_BLOCK", 1000)
     with made.run.series.open("ab") as file:
         file.write(b"x" * 5000 + b"\n")
     write(made, (point(step, loss=1.0) for step in range(20)))

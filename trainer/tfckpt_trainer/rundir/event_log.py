@@ -10,18 +10,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic
 
-import msgspec
-
 from tfckpt_trainer.errors import DamagedFileError, UsageError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.storage.documents import (
     DocumentT,
     append,
-    decoder_of,
     parse_lines,
 )
-from tfckpt_trainer.rundir.storage.files import NotFlushedError, open_descriptor, open_plain
+from tfckpt_trainer.rundir.storage.files import NotFlushedError, open_plain
 
 WHOLE_LOG = 1_000_000
 """More entries than an event log has, for `read_entries`: one a second for eleven days."""
@@ -29,17 +26,11 @@ WHOLE_LOG = 1_000_000
 TAIL_BYTES = 8 << 20
 """Bytes that the first read takes from the end of an append-only file."""
 
-SERIES_BYTES = 1 << 30
-"""Bytes at the end of the series that are read at most."""
-
 LOG_BYTES = 1 << 28
 """Bytes that `read_entries` takes from the end of the event log at most."""
 
 LINE_BYTES = 1 << 20
 """A line that is longer is none of ours."""
-
-RECENT_BYTES = 1 << 15
-"""Bytes that `read_newest_points` takes from the end of the series."""
 
 _BLOCK = 1 << 20
 
@@ -115,36 +106,6 @@ def require_event_log(run: RunDirectory, entries: Sequence[EventEntry]) -> None:
             )
 
 
-def read_newest_points(run: RunDirectory, most: int) -> list[SeriesPoint]:
-    """Returns the points in the last lines of the series, oldest first.
-
-    Args:
-        run: The run directory.
-        most: How many lines, as far as they are in the last `RECENT_BYTES`.
-    """
-    try:
-        descriptor, facts = open_descriptor(run.series)
-    except (OSError, DamagedFileError):
-        return []
-    try:
-        begin = max(0, facts.st_size - RECENT_BYTES)
-        data = os.pread(descriptor, RECENT_BYTES, begin)
-    finally:
-        os.close(descriptor)
-    # The line in which it begins is not complete.
-    lines = data[data.find(b"\n") + 1 :] if begin else data
-    return _points(_newest_lines(lines, most), run.series.name)
-
-
-def _points(lines: bytes, source: str) -> list[SeriesPoint]:
-    """Parses lines at once: a tenth of the time that each needs alone."""
-    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        points = decoder_of(SeriesPoint).decode_lines(lines)
-        if all(point.schema <= SeriesPoint.version for point in points):
-            return points
-    return parse_lines(lines, SeriesPoint, source)[0]
-
-
 def _last_lines(path: Path, count: int) -> Iterator[bytes]:
     """Yields the last lines of a file in blocks, the newest block first; at most so many lines.
 
@@ -164,13 +125,13 @@ def _last_lines(path: Path, count: int) -> Iterator[bytes]:
             # The line in which a block begins is complete with the block before.
             cut = data.find(b"\n") + 1 or len(data) if begin else 0
             later = data[:cut] if cut <= LINE_BYTES else b""
-            block = _newest_lines(data[cut:], count)
+            block = newest_lines(data[cut:], count)
             count -= block.count(b"\n")
             place = begin
             yield block
 
 
-def _newest_lines(data: bytes, count: int) -> bytes:
+def newest_lines(data: bytes, count: int) -> bytes:
     """Returns the last complete lines, at most so many."""
     complete = data[: data.rfind(b"\n") + 1]
     if complete.count(b"\n") <= count:
@@ -178,7 +139,7 @@ def _newest_lines(data: bytes, count: int) -> bytes:
     return b"\n".join(complete.rsplit(b"\n", count + 1)[1:])
 
 
-def _after_hole(descriptor: int, offset: int, size: int) -> int:
+def after_hole(descriptor: int, offset: int, size: int) -> int:
     """Returns where the next bytes of a file are; others may have made a hole of any size in it."""
     try:
         return os.lseek(descriptor, offset, os.SEEK_DATA)
@@ -238,13 +199,8 @@ class Tail(Generic[DocumentT]):
             return []
         with opened as file:
             facts = os.fstat(file.fileno())
-            if facts.st_ino != self._inode or facts.st_size < self._offset:
-                # All that the first file has was appended later.
-                skips = self._from_end and self._inode is not None
-                self._inode = facts.st_ino
-                self._offset = facts.st_size if skips else max(0, facts.st_size - self._first)
-                self.beginnings += 1
-            self._offset = _after_hole(file.fileno(), self._offset, facts.st_size)
+            self._find_place(file.fileno(), facts)
+            self._offset = after_hole(file.fileno(), self._offset, facts.st_size)
             file.seek(self._offset)
             data = file.read(self._most)
         documents, used = self._parse(data)
@@ -253,22 +209,14 @@ class Tail(Generic[DocumentT]):
         self._offset += used or (len(data) if self.is_behind else 0)
         return documents
 
+    def _find_place(self, descriptor: int, facts: os.stat_result) -> None:
+        """Begins again if another file was put in place, or this one was truncated."""
+        if facts.st_ino != self._inode or facts.st_size < self._offset:
+            # All that the first file has was appended later.
+            skips = self._from_end and self._inode is not None
+            self._inode = facts.st_ino
+            self._offset = facts.st_size if skips else max(0, facts.st_size - self._first)
+            self.beginnings += 1
+
     def _parse(self, data: bytes) -> tuple[list[DocumentT], int]:
         return parse_lines(data, self._kind, self._path.name)
-
-
-class SeriesTail(Tail[SeriesPoint]):
-    """Reads the new points of a series, in blocks that a screen need not wait for."""
-
-    def __init__(self, run: RunDirectory, first: int = SERIES_BYTES) -> None:
-        """Creates a reader.
-
-        Args:
-            run: The run directory.
-            first: Bytes at the end of the series in which the first read begins.
-        """
-        super().__init__(run.series, SeriesPoint, first=first, most=_BLOCK)
-
-    def _parse(self, data: bytes) -> tuple[list[SeriesPoint], int]:
-        end = data.rfind(b"\n") + 1
-        return _points(data[:end], self._path.name), end

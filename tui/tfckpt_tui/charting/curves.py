@@ -13,18 +13,17 @@ import msgspec
 from msgspec.structs import replace
 
 from tfckpt_trainer.catalog.scan.lineage import Lineage
+from tfckpt_trainer.rundir.thinning import EPOCH, extremes
 from tfckpt_tui.charting.axis import Window
 from tfckpt_tui.charting.series import (
     AT,
     AVERAGE,
-    EPOCH,
     EPOCHS,
     STEP,
     VALUE,
     WEIGHTS,
     Samples,
     Segment,
-    extremes,
     steps_before_restarts,
 )
 from tfckpt_tui.formats.units import finite

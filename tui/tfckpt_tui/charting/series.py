@@ -17,13 +17,11 @@ from itertools import chain
 from struct import calcsize, iter_unpack, unpack_from
 
 from tfckpt_trainer.rundir.records.event import SeriesPoint
+from tfckpt_trainer.rundir.thinning import EPOCH, extremes
 from tfckpt_tui.charting.quantities import QUANTITIES, Quantity, values_of
 
 WEIGHTS = (0.0, 0.6, 0.9, 0.97, 0.99)
 """The weights of the moving averages that are kept with each value; 0 does not smooth."""
-
-EPOCH = "epoch"
-"""The metric that places points on the axis of epochs, if the run does not tell its epochs."""
 
 MOST_METRICS = 1000
 """Metrics that are kept at most; those that come later are left out."""
@@ -461,29 +459,6 @@ class _Channel:
                 tuple(self._broken_steps),
             )
         return self._kept
-
-
-def extremes(values: Sequence[float]) -> Sequence[int]:
-    """Returns which of some values are the first, lowest, highest, last and the first broken one.
-
-    Broken values are NaN or infinite. If there are any, also the first and the last other one:
-    lines end there.
-
-    Args:
-        values: At least one value.
-    """
-    last = len(values) - 1
-    if last < 2:
-        return range(last + 1)
-    if math.isfinite(sum(values)):
-        return sorted({0, values.index(min(values)), values.index(max(values)), last})
-    known = [place for place, value in enumerate(values) if math.isfinite(value)]
-    wanted = {0, last, *known[:1], *known[-1:]}
-    if known:
-        wanted |= {min(known, key=values.__getitem__), max(known, key=values.__getitem__)}
-    if len(known) <= last:
-        wanted.add(next(place for place, value in enumerate(values) if not math.isfinite(value)))
-    return sorted(wanted)
 
 
 def _extremes(samples: list[Sample]) -> list[Sample]:

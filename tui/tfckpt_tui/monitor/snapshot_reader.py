@@ -27,7 +27,7 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.lineage import BranchTips, Lineage, current_lineage
 from tfckpt_trainer.catalog.scan.newest import scan_newest
-from tfckpt_trainer.rundir.event_log import SERIES_BYTES, Tail
+from tfckpt_trainer.rundir.event_log import Tail
 from tfckpt_trainer.rundir.heartbeats.gathered import WorkerReader
 from tfckpt_trainer.rundir.heartbeats.health import ProcessProbe, process_lives
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
@@ -35,6 +35,7 @@ from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import EventEntry, SeriesPoint
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.trash import TrashManifest
+from tfckpt_trainer.rundir.series import SERIES_BYTES
 from tfckpt_trainer.rundir.storage.documents import ReadT, load_if_exists, try_read
 from tfckpt_tui.charting.series import Samples, Series
 from tfckpt_tui.formats.text import clean

@@ -411,13 +411,16 @@ def read_to_end(descriptor: int, size: int) -> bytes:
     return data
 
 
-def append_line(path: Path, line: bytes, *, durable: bool = True) -> None:
+def append_line(path: Path, line: bytes, *, durable: bool = True) -> int:
     """Appends one line in one write, so that only the last line can be incomplete.
 
     Args:
         path: The file. It is created if it does not exist.
         line: The line.
         durable: Whether to flush the file to disk.
+
+    Returns:
+        The size of the file after it, in bytes.
 
     Raises:
         NotFlushedError: The line was written but not flushed to disk.
@@ -434,6 +437,7 @@ def append_line(path: Path, line: bytes, *, durable: bool = True) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         if durable:
             _flush(descriptor, path)
+        return size + len(data)
     finally:
         os.close(descriptor)
 

@@ -21,8 +21,8 @@ from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
-from tfckpt_trainer.rundir.storage.documents import encode
-from tfckpt_trainer.rundir.storage.files import append_line, create_file, make_directory
+from tfckpt_trainer.rundir.storage.files import create_file, make_directory
+from tfckpt_trainer.training.telemetry.series_writer import SeriesWriter
 from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics, StepSummary, finite
 
 _numbers = itertools.count()
@@ -107,14 +107,12 @@ class SummaryWriter:
         metrics: StepMetrics,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._run = run
         self._directory = directory
         self._index = index
         self._metrics = metrics
         self._branch: int | None = None
         self._writer_trouble = ""
-        self._series_trouble = ""
-        self._points: deque[SeriesPoint] = deque()
+        self._series = SeriesWriter(run)
         self._writer: EventFile | None = None
         self._clock = clock
         self._again_at = math.inf
@@ -128,13 +126,13 @@ class SummaryWriter:
     @property
     def trouble(self) -> str:
         """Description of what cannot be written; empty if there is no problem."""
-        return self._writer_trouble or self._series_trouble
+        return self._writer_trouble or self._series.trouble
 
     def start_branch(self, branch: int, step: int) -> None:
         """Continues as `branch` from `step`. TensorBoard discards later steps of that branch."""
         self.flush()
         if self._branch != branch:
-            self.close()
+            self._close_file()
             self._branch = branch
             self._attempt(lambda: self._open(self.branch_directory))
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
@@ -149,7 +147,7 @@ class SummaryWriter:
             if (place % every == 0 or place in newest) and facts.branch == self._branch:
                 self._add(self._step_event(facts))
         if steps and self._index == 0:
-            self._points.extend(self._points_of(steps, newest))
+            self._series.add(self._points_of(steps, newest))
 
     def write_event(self, step: int, text: str, scalars: Sequence[tuple[str, float]] = ()) -> None:
         """Writes an event such as a save or a restore: a line of text, and scalars with it."""
@@ -169,7 +167,7 @@ class SummaryWriter:
 
     def flush(self) -> None:
         """Writes what was added, so that charts and TensorBoard show all steps."""
-        self._append_to_series()
+        self._series.flush()
         if self._writer is None and self._clock() >= self._again_at:
             self._attempt(lambda: self._open(self.branch_directory))
         writer = self._writer
@@ -178,7 +176,10 @@ class SummaryWriter:
 
     def close(self) -> None:
         """Writes what was added, and closes the event file."""
-        self._append_to_series()
+        self._series.close()
+        self._close_file()
+
+    def _close_file(self) -> None:
         writer, self._writer = self._writer, None
         if writer is not None:
             self._attempt(writer.close)
@@ -211,18 +212,6 @@ class SummaryWriter:
             step_seconds=float(np.mean([facts.seconds for facts in steps])),
         )
         return points
-
-    def _append_to_series(self) -> None:
-        lines = b""
-        while self._points:
-            lines += encode(self._points.popleft())
-        if not lines:
-            return
-        try:
-            append_line(self._run.series, lines, durable=False)
-            self._series_trouble = ""
-        except OSError as error:
-            self._series_trouble = f"chart data cannot be written: {describe_error(error)}"
 
     def _add(self, event: event_pb2.Event) -> None:
         writer = self._writer

@@ -24,12 +24,13 @@ from tfckpt_trainer.catalog.directory.history import (
 from tfckpt_trainer.catalog.directory.other_formats import find_neighbours, paired_names
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog, scan_checkpoints
-from tfckpt_trainer.rundir.event_log import read_entries, read_newest_points
+from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.gathered import WorkerReader
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, SeriesPoint
 from tfckpt_trainer.rundir.records.run import RunInfo
+from tfckpt_trainer.rundir.series import read_newest_points
 from tfckpt_trainer.rundir.storage.documents import load_if_exists, try_read
 from tfckpt_trainer.rundir.storage.files import list_directory
 from tfckpt_tui.formats.metric_names import main_of
