@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,7 @@ from rundir_factory import RunFactory, two_branches
 from textual.pilot import Pilot
 
 from tfckpt_trainer.rundir.records.event import EventKind, SeriesPoint
+from tfckpt_trainer.rundir.series_thinner import SeriesThinner
 from tfckpt_trainer.rundir.storage.documents import append
 from tfckpt_tui.app.app import TfckptApp
 from tfckpt_tui.app.screens.charts import ChartsScreen
@@ -304,6 +306,19 @@ async def test_a_copy_says_if_more_values_were_recorded(many):
         await pilot.press("y")
         await until(pilot, lambda: "val_loss" in pilot.app.clipboard, "the other values")
         assert len(pilot.app.clipboard.splitlines()) == 1 + 20 + 11, "a rare metric is whole"
+
+
+async def test_a_copy_says_if_the_record_is_thinned_too(many):
+    with many.run.series.open("ab") as file:
+        for step in range(200, 6000):
+            point = SeriesPoint(at=many.now, step=step, branch=0, metrics={"loss": float(step)})
+            file.write(msgspec.json.encode(point) + b"\n")
+    SeriesThinner(many.run, writing=nullcontext(), pause=lambda: None, limit=600_000).thin()
+    async with opened(many.run, size=WIDE) as pilot:
+        screen = await charts_of(pilot)
+        await until(pilot, lambda: not screen.charted().lacks_samples, "all values")
+        await pilot.press("y")
+        await until_shown(pilot, "series.jsonl has more")
 
 
 async def test_the_mouse_points_selects_and_zooms(many):

@@ -80,6 +80,18 @@ def read_thinned_part(descriptor: int) -> ThinnedPart | None:
         return None
 
 
+def find_thinned_part(run: RunDirectory) -> ThinnedPart | None:
+    """Returns what the series of a run tells of its thinned part; None if it is whole."""
+    try:
+        descriptor, _ = open_descriptor(run.series)
+    except (OSError, DamagedFileError):
+        return None
+    try:
+        return read_thinned_part(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def read_newest_points(run: RunDirectory, most: int) -> list[SeriesPoint]:
     """Returns the points in the last lines of the series, oldest first.
 

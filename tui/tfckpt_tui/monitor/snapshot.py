@@ -72,6 +72,7 @@ class RunSnapshot(RunAccount, frozen=True):
         event_log: The newest entries, oldest first.
         samples: What was measured, for the charts.
         lacks_samples: Whether the older part of a long series is still being read.
+        series_is_thinned: Whether the record itself lacks older values.
         trash: Contents of the trash, newest first.
         disk_total: Bytes of the file system; None if unknown.
         disk_free: Free bytes of the file system; None if unknown.
@@ -93,6 +94,7 @@ class RunSnapshot(RunAccount, frozen=True):
     event_log: tuple[EventEntry, ...] = ()
     samples: Samples = Samples()
     lacks_samples: bool = False
+    series_is_thinned: bool = False
     trash: tuple[TrashManifest, ...] = ()
     disk_total: int | None = None
     disk_free: int | None = None

@@ -35,7 +35,7 @@ from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import EventEntry, SeriesPoint
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.trash import TrashManifest
-from tfckpt_trainer.rundir.series import SERIES_BYTES
+from tfckpt_trainer.rundir.series import SERIES_BYTES, ThinnedPart
 from tfckpt_trainer.rundir.storage.documents import ReadT, load_if_exists, try_read
 from tfckpt_tui.charting.series import Samples, Series
 from tfckpt_tui.formats.text import clean
@@ -121,6 +121,11 @@ class SeriesReader:
         """The newest of the points that were read."""
         return (self._newest or self._whole).newest
 
+    @property
+    def thinned(self) -> ThinnedPart | None:
+        """What the series tells of its thinned part; None if it is whole."""
+        return (self._newest or self._whole).thinned
+
     def read(self) -> Samples:
         """Returns what is recorded; until all is read, the newest part of it."""
         self._reads += 1
@@ -156,6 +161,11 @@ class _Followed:
     def newest(self) -> EventFileFacts | None:
         """The newest of the points that were read."""
         return newest_metrics(self.newest_points, self._tail.has_all_files)
+
+    @property
+    def thinned(self) -> ThinnedPart | None:
+        """What the series tells of its thinned part; None if it is whole."""
+        return self._tail.thinned
 
     def read_block(self) -> bool:
         """Reads a block; returns whether there may be another."""
@@ -297,6 +307,7 @@ class SnapshotReader:
             event_log=reading.event_log,
             samples=samples,
             lacks_samples=not self._series.has_read_all,
+            series_is_thinned=self._series.thinned is not None,
             trash=trash,
             disk_total=total,
             disk_free=free,

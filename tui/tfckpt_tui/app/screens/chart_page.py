@@ -489,7 +489,8 @@ class ChartPage(Page):
             return
         what = f"{units.count(len(rows), 'row')} of CSV ({header.replace(',', ', ')})"
         if self._is_thinned():
-            what += ", the ends and extremes of intervals (.tfckpt/series.jsonl has all)"
+            recorded = "more" if self.charted().series_is_thinned else "all"
+            what += f", the ends and extremes of intervals (.tfckpt/series.jsonl has {recorded})"
         if self.charted().lacks_samples:
             what += f": {_NOT_READ}"
         copy_text(self, "\n".join(map(clean, (header, *rows))), what)

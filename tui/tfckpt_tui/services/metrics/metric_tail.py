@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import deque
@@ -17,7 +18,7 @@ from tfckpt_trainer.catalog.directory.other_formats import is_event_file
 from tfckpt_trainer.rundir.event_log import Tail
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
-from tfckpt_trainer.rundir.series import RECENT_BYTES, SERIES_BYTES, SeriesTail
+from tfckpt_trainer.rundir.series import RECENT_BYTES, SERIES_BYTES, SeriesTail, ThinnedPart
 from tfckpt_tui.formats.metric_names import main_of
 from tfckpt_tui.reports.run_facts import EventFileFacts
 from tfckpt_tui.services.metrics.csv_files import SUFFIXES, CsvLogTail, is_csv_log
@@ -51,6 +52,11 @@ class MetricTail:
     TensorBoard event files and those of Keras's `CSVLogger`, in the directory and below it. If
     event files are in several directories, a name is `DIRECTORY/NAME`, as TensorBoard names runs.
     A file of a `CSVLogger` counts as a directory.
+
+    Attributes:
+        beginnings: How often it began to read: more than once if files were replaced or moved.
+        is_behind: Whether the last read left something that is there already.
+        has_all_files: Whether all event files are read, rather than the first `MOST_FILES`.
     """
 
     def __init__(
@@ -58,6 +64,8 @@ class MetricTail:
         run: RunDirectory,
         first: int = SERIES_BYTES,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        repeats: bool = True,
     ) -> None:
         """Creates a reader.
 
@@ -65,6 +73,8 @@ class MetricTail:
             run: The run directory.
             first: Bytes at the end of the record in which the first read begins.
             clock: Returns seconds, for when new event files are looked for.
+            repeats: Whether to return all points again if another series was put in place, rather
+                than those that are newer.
         """
         self._series = SeriesTail(run, first)
         self._first = first
@@ -73,12 +83,16 @@ class MetricTail:
         self._files: dict[Path, Tail[SeriesPoint]] = {}
         self._base = ""
         self._looked_at: float | None = None
+        self._repeats = repeats
+        self._newest_at = self._known_until = -math.inf
         self.beginnings = 0
-        """How often it began to read: more than once if files were replaced or moved."""
         self.is_behind = False
-        """Whether the last read left something that is there already."""
         self.has_all_files = True
-        """Whether all event files are read, rather than the first `MOST_FILES`."""
+
+    @property
+    def thinned(self) -> ThinnedPart | None:
+        """What the series tells of its thinned part, as of the last read; None if it is whole."""
+        return self._series.thinned
 
     def read_new(self) -> list[SeriesPoint]:
         """Returns the points recorded since the last call; none if there is no record."""
@@ -91,8 +105,16 @@ class MetricTail:
             self.beginnings += self._series.beginnings - before
             self.is_behind = self._series.is_behind
             self._files = {}
-            return points
+            if before and self._series.beginnings != before:
+                self._known_until = self._newest_at
+            return points if self._repeats else self._newer_of(points)
         return self._read_events()
+
+    def _newer_of(self, points: list[SeriesPoint]) -> list[SeriesPoint]:
+        """Returns the points that an earlier series did not have."""
+        newer = [point for point in points if point.at > self._known_until]
+        self._newest_at = max([self._newest_at, *(point.at for point in newer)])
+        return newer
 
     def _read_events(self) -> list[SeriesPoint]:
         now = self._clock()
@@ -179,7 +201,7 @@ def read_metrics(run: RunDirectory, first: int = SERIES_BYTES) -> Iterator[list[
         run: The run directory.
         first: Bytes at the end of the record in which the first read begins.
     """
-    tail = MetricTail(run, first)
+    tail = MetricTail(run, first, repeats=False)
     yield tail.read_new()
     while tail.is_behind:
         yield tail.read_new()

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from tfckpt_trainer import __version__
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
@@ -16,6 +17,7 @@ from tfckpt_trainer.rundir.event_log import WHOLE_LOG, read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import BEGINS, EventEntry, EventKind
 from tfckpt_trainer.rundir.records.trash import TrashManifest
+from tfckpt_trainer.rundir.series import find_thinned_part
 from tfckpt_tui.reports.logs import Event
 from tfckpt_tui.services.metrics.metric_tail import read_metrics
 from tfckpt_tui.services.runs.account import RunAccount, RunReading
@@ -103,7 +105,11 @@ def _curves(
     reader = CurveReader(log)
     for points in read_metrics(run):
         reader.add(points)
-    return reader.facts(lineage_at(reading.checkpoints, account.position).last_steps)
+    facts = reader.facts(lineage_at(reading.checkpoints, account.position).last_steps)
+    thinned = find_thinned_part(run) if run.logdir is None else None
+    if thinned is None:
+        return facts
+    return replace(facts, thinned_before=thinned.before, thinned_steps=thinned.width)
 
 
 def _changes(log: Iterable[EventEntry]) -> Iterator[HyperparameterChange]:

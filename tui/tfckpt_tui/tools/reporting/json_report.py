@@ -82,12 +82,17 @@ class CurvesFacts(msgspec.Struct, frozen=True, kw_only=True):
         curves: The main metric first, then the others by name, throughput and step time.
         left_out: Number of curves on a branch that were left out because there are too many.
         marks: Restores, restarts, changes and firings, oldest first; the newest 200.
+        thinned_before: Time before which only the ends and extremes of step intervals are kept, in
+            seconds since 1970; null if all points are kept.
+        thinned_steps: Steps of such an interval.
     """
 
     points: int
     curves: tuple[CurveFacts, ...]
     left_out: int
     marks: tuple[MarkFacts, ...]
+    thinned_before: float | None = None
+    thinned_steps: int | None = None
 
 
 class HyperparameterChange(msgspec.Struct, frozen=True, kw_only=True):

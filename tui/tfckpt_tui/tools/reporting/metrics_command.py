@@ -21,6 +21,7 @@ from tfckpt_tui.charting.quantities import QUANTITIES
 from tfckpt_tui.cli.main import LogdirOption, RunArgument, ToolCommand, on_open_run, prints
 from tfckpt_tui.cli.output import print_json, print_message
 from tfckpt_tui.formats.text import clean, csv_line
+from tfckpt_tui.formats.thinned_series import thinned_words
 from tfckpt_tui.reports.base import Report
 from tfckpt_tui.services.metrics.metric_tail import MOST_FILES, MetricTail, has_events_alone
 
@@ -94,7 +95,7 @@ def metrics(
         # Otherwise, the series says that it is closed, or no file.
         pass
     as_json |= as_lines
-    tail = MetricTail(run, first=_WHOLE)
+    tail = MetricTail(run, first=_WHOLE, repeats=False)
     shown = _ShownNames(names)
     if not as_json:
         sys.stdout.write("at,step,branch,name,value\n")
@@ -128,6 +129,9 @@ def metrics(
             f"{run.root} has no metrics. A script reports them by run.report, or writes "
             "TensorBoard event files there or in --logdir."
         )
+    thinned = tail.thinned
+    if thinned is not None:
+        print_message(thinned_words(thinned.before, thinned.width))
     if not tail.has_all_files:
         print_message(
             f"Only the first {MOST_FILES} event files were read. Name the others by --logdir."

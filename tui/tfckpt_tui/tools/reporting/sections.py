@@ -17,6 +17,7 @@ from tfckpt_tui.charting.quantities import quantity_words
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.code_version import changes_in_words
 from tfckpt_tui.formats.text import strategy_words
+from tfckpt_tui.formats.thinned_series import thinned_words
 from tfckpt_tui.formats.worker_columns import table
 from tfckpt_tui.services.runs.failure_card import how_it_ended, loss_of, printed_rows
 from tfckpt_tui.tools.reporting.json_report import CurveFacts, CurvesFacts, RunReport, SavesFacts
@@ -161,6 +162,8 @@ def _metrics(report: RunReport) -> Iterator[Block]:
         yield "All values of the TensorBoard event files are counted."
     else:
         yield "Trainers record about one value a second; values between are not counted."
+    if facts.thinned_before is not None and facts.thinned_steps is not None:
+        yield thinned_words(facts.thinned_before, facts.thinned_steps)
     if facts.left_out:
         yield f"Left out, because there are too many: {units.count(facts.left_out, 'curve')}."
     yield Figures(facts)
