@@ -46,6 +46,11 @@ class LocalStarter:
         """The workers of the last start."""
         return self._workers
 
+    @property
+    def logs(self) -> Sequence[Path]:
+        """The logs of the workers and of the standby process."""
+        return [*map(self._run.worker_log, range(len(self._workers))), self._run.standby_log]
+
     def place(self) -> Placement:
         """Chooses the ports, those of the options or free ones, and divides the GPUs."""
         members = self._options.tasks

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -174,6 +175,11 @@ class StepStarter:
     def workers(self) -> Sequence[StepWorker]:
         """The workers of the last start."""
         return self._workers if self._workers is not None else []
+
+    @property
+    def logs(self) -> Sequence[Path]:
+        """None: on the node of each worker, its task limits its log."""
+        return ()
 
     def place(self) -> Placement:
         """Chooses nodes and ports; each start has other ports.

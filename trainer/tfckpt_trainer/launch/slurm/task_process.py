@@ -24,6 +24,7 @@ from tfckpt_trainer.cluster.slurm import own_gpus
 from tfckpt_trainer.cluster.tasks import tf_config
 from tfckpt_trainer.errors import ExitCode, LaunchError, TfckptError, describe_error
 from tfckpt_trainer.launch.options import LaunchOptions
+from tfckpt_trainer.launch.processes.log_limit import LogLimit
 from tfckpt_trainer.launch.processes.logs import open_run_log
 from tfckpt_trainer.launch.processes.workers import RunningWorker, start_worker
 from tfckpt_trainer.launch.slurm.batch_watch import RESTARTED
@@ -101,6 +102,7 @@ class TaskProcess:
         self._options = options
         self._index = int(os.environ["SLURM_PROCID"])
         self._start_of_job = start_of_job(os.environ)
+        self._log_limit = LogLimit()
         self._signals: list[int] = []
         self._kill_at = float("inf")
         self._note_at = float("inf")
@@ -158,6 +160,7 @@ class TaskProcess:
         """Waits for orders for a moment, passes on orders and signals, and gives a sign of life."""
         if time.monotonic() - self._reported_at > ALIVE_SECONDS:
             self._report()
+        self._log_limit.apply_if_due([self._run.worker_log(self._index)])
         if not self._supervised:
             time.sleep(LOOK_SECONDS)
         elif select.select([0], [], [], LOOK_SECONDS)[0]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from tfckpt_trainer.cluster.gpu_shares import GpuShares
@@ -58,6 +59,10 @@ class WorkerStarter(Protocol):
     @property
     def workers(self) -> Sequence[Worker]:
         """The workers of the last start."""
+
+    @property
+    def logs(self) -> Sequence[Path]:
+        """The logs of the processes that it started on this machine."""
 
     def place(self) -> Placement:
         """Chooses where the next workers run, and their ports.

@@ -19,6 +19,7 @@ import msgspec
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.launch.options import LaunchOptions, program_name
 from tfckpt_trainer.launch.processes.cluster import processes_in_words
+from tfckpt_trainer.launch.processes.log_limit import LogLimit
 from tfckpt_trainer.launch.processes.logs import last_lines
 from tfckpt_trainer.launch.processes.workers import POLL_SECONDS
 from tfckpt_trainer.launch.supervision.reporter import Reporter
@@ -123,6 +124,7 @@ class Supervisor:
         self._report = Reporter(run, options.max_restarts, on_event)
         self._log_clock = LogTimesRecorder()
         self._logs = [run.supervisor_log]
+        self._log_limit = LogLimit()
         self._trained = False
         self._may_move = may_move
         self._died = ""
@@ -385,6 +387,7 @@ class Supervisor:
         """Does the periodic work during every wait."""
         self._report.beat_if_due()
         self._log_clock.record_if_due(self._logs, is_looked_at=self._report.attention.is_given)
+        self._log_limit.apply_if_due([self._run.supervisor_log, *self._starter.logs])
 
     def _silence(self) -> str:
         return (

@@ -1,0 +1,81 @@
+"""Keeps logs bounded while the processes that write them run."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from tfckpt_trainer.errors import DamagedFileError
+from tfckpt_trainer.launch.processes.logs import LOG_LIMIT
+from tfckpt_trainer.rundir.storage.files import (
+    create_file,
+    delete_file,
+    open_plain,
+    open_shared,
+    rename,
+)
+
+CHECK_SECONDS = 60.0
+"""Interval at which the sizes of logs are looked at."""
+
+_BLOCK = 1 << 20
+
+
+class LogLimit:
+    """Empties logs that became too large, and keeps the newest part of each beside it."""
+
+    def __init__(self, limit: int = LOG_LIMIT, clock: Callable[[], float] = time.monotonic) -> None:
+        """Prepares it.
+
+        Args:
+            limit: The size in bytes above which a log is emptied.
+            clock: Returns seconds.
+        """
+        self._limit = limit
+        self._clock = clock
+        self._due_at = 0.0
+
+    def apply_if_due(self, logs: Iterable[Path]) -> None:
+        """Empties those `logs` that are too large, at most every `CHECK_SECONDS`.
+
+        Args:
+            logs: Logs of processes of this machine. Another one may not know its new size.
+        """
+        now = self._clock()
+        if now < self._due_at:
+            return
+        self._due_at = now + CHECK_SECONDS
+        for log in logs:
+            # A log that cannot be emptied grows on.
+            with suppress(OSError, DamagedFileError):
+                if log.lstat().st_size > self._limit:
+                    _empty(log, self._limit)
+
+
+def _empty(log: Path, most: int) -> None:
+    """Copies the newest part of a log to `NAME.1`, and empties it.
+
+    The process has the file open, so that a rename would not give it another one. What it writes
+    between the last read and the emptying, which follows at once, is lost.
+    """
+    temporary = log.with_name(f".{log.name}.tmp")
+    delete_file(temporary)
+    try:
+        with open_plain(log) as file, create_file(temporary) as copy:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - most))
+            _copy(file, copy)
+            rename(temporary, log.with_name(f"{log.name}.1"))
+            _copy(file, copy)
+            os.close(open_shared(log, os.O_WRONLY | os.O_TRUNC))
+    finally:
+        delete_file(temporary)
+
+
+def _copy(file: BinaryIO, copy: BinaryIO) -> None:
+    while data := file.read(_BLOCK):
+        copy.write(data)
+    copy.flush()
