@@ -17,10 +17,11 @@ from tfckpt_trainer.bundle.state_file import read_state_file
 from tfckpt_trainer.catalog.commit.saves import point_state_file_at
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.event_log import read_entries
+from tfckpt_trainer.rundir.event_log import Tail, read_entries
+from tfckpt_trainer.rundir.heartbeats.health import read_workers
 from tfckpt_trainer.rundir.heartbeats.reading import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.checkpoint import WorkerFacts
+from tfckpt_trainer.rundir.records.checkpoint import SaveOverhead, WorkerFacts
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.stacks import StackRequest, WorkerStacks
@@ -516,3 +517,19 @@ def replace_by_link(place, target):
         shutil.rmtree(place)
     place.parent.mkdir(parents=True, exist_ok=True)
     place.symlink_to(target)
+
+
+def test_measurements_of_saves_are_bounded(tmp_path):
+    from tfckpt_trainer.training.telemetry.telemetry import append_overhead
+
+    path, limit = tmp_path / "overheads.jsonl", 5000
+    for number in range(500):
+        one = SaveOverhead(
+            checkpoint=f"ckpt-{number}", sequence=number, slowing_seconds=1.0, slowing_steps=1
+        )
+        append_overhead(path, one, limit)
+        assert path.stat().st_size <= limit
+    kept = [one.sequence for one in Tail(path, SaveOverhead).read_new()]
+    assert kept == list(range(500 - len(kept), 500))
+    assert len(kept) > 15
+    assert list(tmp_path.iterdir()) == [path]

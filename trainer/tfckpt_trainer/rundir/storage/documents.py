@@ -27,6 +27,7 @@ from tfckpt_trainer.rundir.storage.files import (
     NotFlushedError,
     append_line,
     delete_file,
+    open_plain,
     read_bounded,
     read_timed,
     write_atomic,
@@ -450,9 +451,27 @@ def _load_copy(
         return None
 
 
-def append(path: Path, document: Document, *, durable: bool = True) -> None:
-    """Appends `document` as one line to the file `path`. Raises the errors of `append_line`."""
-    append_line(path, encode(document), durable=durable)
+def append(path: Path, document: Document, *, durable: bool = True) -> int:
+    """Appends `document` as one line to a file, as `append_line` does; returns its size."""
+    return append_line(path, encode(document), durable=durable)
+
+
+def keep_newest_lines(path: Path, size: int) -> None:
+    """Replaces an append-only file that nobody else writes by its last lines.
+
+    Args:
+        path: The file.
+        size: How many bytes of it to keep at most.
+
+    Raises:
+        DamagedFileError: It is no regular file.
+        OSError: The disk refuses. The file is as it was.
+    """
+    with open_plain(path) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - size))
+        data = file.read(size)
+    # The line in which it begins is not complete.
+    write_atomic(path, data[data.find(b"\n") + 1 :], durable=False)
 
 
 def parse_lines(data: bytes, kind: type[DocumentT], source: str) -> tuple[list[DocumentT], int]:

@@ -21,6 +21,7 @@ from tfckpt_trainer.catalog.scan.alerts import not_finite_alert
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue
+from tfckpt_trainer.rundir.event_log import TAIL_BYTES
 from tfckpt_trainer.rundir.full_disk import is_full
 from tfckpt_trainer.rundir.heartbeats.attention import Attention
 from tfckpt_trainer.rundir.heartbeats.gathered import HeartbeatGatherer, are_gathered
@@ -30,7 +31,7 @@ from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import BEGINS, CHANGE, EventEntry, EventKind
 from tfckpt_trainer.rundir.records.exactness import Exactness
 from tfckpt_trainer.rundir.records.hyperparameter import ConfirmedChange
-from tfckpt_trainer.rundir.storage.documents import append
+from tfckpt_trainer.rundir.storage.documents import append, keep_newest_lines
 from tfckpt_trainer.training.hyperparameters.hyperparameters import ValueChange, details_of
 from tfckpt_trainer.training.process.signals_and_exit import was_launched
 from tfckpt_trainer.training.telemetry.event_log_writer import EventLogWriter
@@ -43,6 +44,10 @@ from tfckpt_trainer.words.counts import noun
 
 STEPS_AFTER_SAVE = 10
 """Number of steps after a save that are measured."""
+
+
+OVERHEADS_LIMIT = TAIL_BYTES
+"""Size in bytes that the measurements of saves have at most: a reader reads no more."""
 
 
 @dataclass
@@ -108,9 +113,21 @@ class SaveOverheadMeter:
                 slowing_seconds=max(0.0, measured.seconds),
                 slowing_steps=measured.steps,
             )
-            # Not flushed: a power loss may lose a measurement, and nothing else.
             path = self._run.overheads
-            self._event_log.later(path, lambda: append(path, overhead, durable=False))
+            self._event_log.later(path, lambda: append_overhead(path, overhead))
+
+
+def append_overhead(path: Path, overhead: SaveOverhead, limit: int = OVERHEADS_LIMIT) -> None:
+    """Appends a measurement; above `limit` bytes, the older half of all is dropped.
+
+    Raises:
+        OSError: The disk refuses.
+    """
+    # Not flushed: a power loss may lose a measurement, and nothing else.
+    if append(path, overhead, durable=False) > limit:
+        # What cannot be shortened grows on.
+        with suppress(OSError, TfckptError):
+            keep_newest_lines(path, limit // 2)
 
 
 _FEWEST_READINGS, _MOST_READINGS = 3, 10
