@@ -14,7 +14,7 @@ from tfckpt_trainer.alerts.alert import ALERT_KINDS, BY_ALERTS, AlertMessage, De
 from tfckpt_trainer.alerts.openmetrics import OpenMetricsExport
 from tfckpt_trainer.alerts.receivers import Receiver, make_receivers
 from tfckpt_trainer.errors import UsageError, describe_error
-from tfckpt_trainer.rundir.event_log import Tail, note_event
+from tfckpt_trainer.rundir.event_log import EventLogTail, note_event
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.run_config import read_run_config
@@ -59,7 +59,7 @@ class AlertSender:
         self._run = run
         self._note = note
         self._environment = environment
-        self._tail = Tail(run.event_log, EventEntry, from_end=True) if follows else None
+        self._tail = EventLogTail(run, from_end=True) if follows else None
         self._own: queue.SimpleQueue[EventEntry | None] = queue.SimpleQueue()
         self._sent: set[tuple[float, str]] = set()
         self._channels: list[_Channel] = []

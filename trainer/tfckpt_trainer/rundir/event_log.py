@@ -1,4 +1,4 @@
-"""The event log of a run: an append-only file, one JSON line per event."""
+"""The event log of a run: an append-only file, one JSON line per event, and an older one."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import errno
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, BinaryIO, Generic
 
 from tfckpt_trainer.errors import DamagedFileError, UsageError, describe_error
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -18,7 +18,7 @@ from tfckpt_trainer.rundir.storage.documents import (
     append,
     parse_lines,
 )
-from tfckpt_trainer.rundir.storage.files import NotFlushedError, open_plain
+from tfckpt_trainer.rundir.storage.files import NotFlushedError, open_plain, rename
 
 WHOLE_LOG = 1_000_000
 """More entries than an event log has, for `read_entries`: one a second for eleven days."""
@@ -27,7 +27,13 @@ TAIL_BYTES = 8 << 20
 """Bytes that the first read takes from the end of an append-only file."""
 
 LOG_BYTES = 1 << 28
-"""Bytes that `read_entries` takes from the end of the event log at most."""
+"""Bytes that `read_entries` takes from the end of each file of the event log at most."""
+
+LOG_LIMIT = 1 << 27
+"""Size in bytes above which the event log is rotated; one older log is kept.
+
+A year of saves and prunes each ten minutes takes a third of it.
+"""
 
 LINE_BYTES = 1 << 20
 """A line that is longer is none of ours."""
@@ -35,14 +41,26 @@ LINE_BYTES = 1 << 20
 _BLOCK = 1 << 20
 
 
-def write_entry(run: RunDirectory, entry: EventEntry) -> None:
-    """Appends `entry` to the event log and flushes it.
+def write_entry(run: RunDirectory, entry: EventEntry) -> int:
+    """Appends `entry` to the event log and flushes it; returns the size of the log in bytes.
 
     Raises:
         NotFlushedError: The entry was written but not flushed to disk.
         OSError: The entry was not written.
     """
-    append(run.event_log, entry)
+    return append(run.event_log, entry)
+
+
+def rotate_event_log(run: RunDirectory) -> None:
+    """Renames the event log, in place of an older one; the next entry begins a new file.
+
+    Only the trainer may do so. Who has the file open, such as a command, appends to the renamed
+    one.
+
+    Raises:
+        OSError: The disk refuses. The log was not renamed.
+    """
+    rename(run.event_log, run.older_event_log)
 
 
 def note_event(run: RunDirectory, kind: EventKind, message: str, **fields: Any) -> str:
@@ -77,12 +95,28 @@ def read_entries(run: RunDirectory, newest: int | None = None) -> list[EventEntr
             `TAIL_BYTES`.
     """
     if newest is None:
-        return Tail(run.event_log, EventEntry).read_new()
-    parsed = [
-        parse_lines(lines, EventEntry, run.event_log.name)[0]
-        for lines in _last_lines(run.event_log, newest)
-    ]
+        return EventLogTail(run).read_new()
+    parsed: list[list[EventEntry]] = []
+    with ExitStack() as opened:
+        for file in _open_logs(run, opened):
+            for lines in _last_lines(file, newest):
+                newest -= lines.count(b"\n")
+                parsed.append(parse_lines(lines, EventEntry, run.event_log.name)[0])
     return [entry for entries in reversed(parsed) for entry in entries]
+
+
+def _open_logs(run: RunDirectory, opened: ExitStack) -> list[BinaryIO]:
+    """Opens the files of the event log, the newest first.
+
+    All are opened before one is read. If the log is rotated meanwhile, both names are one file.
+    """
+    files: list[BinaryIO] = []
+    for path in (run.event_log, run.older_event_log):
+        with suppress(OSError, DamagedFileError):
+            file = opened.enter_context(open_plain(path))
+            if not any(os.path.sameopenfile(file.fileno(), one.fileno()) for one in files):
+                files.append(file)
+    return files
 
 
 def require_event_log(run: RunDirectory, entries: Sequence[EventEntry]) -> None:
@@ -106,29 +140,24 @@ def require_event_log(run: RunDirectory, entries: Sequence[EventEntry]) -> None:
             )
 
 
-def _last_lines(path: Path, count: int) -> Iterator[bytes]:
+def _last_lines(file: BinaryIO, count: int) -> Iterator[bytes]:
     """Yields the last lines of a file in blocks, the newest block first; at most so many lines.
 
     A line longer than `LINE_BYTES` may be left out: memory holds a block and one line.
     """
-    try:
-        file = open_plain(path)
-    except (OSError, DamagedFileError):
-        return
-    with file:
-        place = file.seek(0, os.SEEK_END)
-        oldest = max(0, place - LOG_BYTES)
-        later = b""
-        while place > oldest and count > 0:
-            begin = max(oldest, place - _BLOCK)
-            data = os.pread(file.fileno(), place - begin, begin) + later
-            # The line in which a block begins is complete with the block before.
-            cut = data.find(b"\n") + 1 or len(data) if begin else 0
-            later = data[:cut] if cut <= LINE_BYTES else b""
-            block = newest_lines(data[cut:], count)
-            count -= block.count(b"\n")
-            place = begin
-            yield block
+    place = file.seek(0, os.SEEK_END)
+    oldest = max(0, place - LOG_BYTES)
+    later = b""
+    while place > oldest and count > 0:
+        begin = max(oldest, place - _BLOCK)
+        data = os.pread(file.fileno(), place - begin, begin) + later
+        # The line in which a block begins is complete with the block before.
+        cut = data.find(b"\n") + 1 or len(data) if begin else 0
+        later = data[:cut] if cut <= LINE_BYTES else b""
+        block = newest_lines(data[cut:], count)
+        count -= block.count(b"\n")
+        place = begin
+        yield block
 
 
 def newest_lines(data: bytes, count: int) -> bytes:
@@ -220,3 +249,40 @@ class Tail(Generic[DocumentT]):
 
     def _parse(self, data: bytes) -> tuple[list[DocumentT], int]:
         return parse_lines(data, self._kind, self._path.name)
+
+
+class EventLogTail(Tail[EventEntry]):
+    """Reads the new entries of the event log. A rotation neither hides nor repeats one."""
+
+    def __init__(self, run: RunDirectory, *, from_end: bool = False) -> None:
+        """Creates a reader.
+
+        Args:
+            run: The run directory.
+            from_end: Whether to read only what is appended from now on.
+        """
+        super().__init__(run.event_log, EventEntry, from_end=from_end)
+        self._older_path = run.older_event_log
+        self._older: list[EventEntry] = []
+
+    def read_new(self) -> list[EventEntry]:
+        """Returns the entries appended since the last call; none if there is no file."""
+        entries = super().read_new()
+        older, self._older = self._older, []
+        return older + entries
+
+    def _find_place(self, descriptor: int, facts: os.stat_result) -> None:
+        inode, offset = self._inode, self._offset
+        super()._find_place(descriptor, facts)
+        if facts.st_ino == inode:
+            return
+        with suppress(OSError, DamagedFileError), open_plain(self._older_path) as older:
+            rotated = os.fstat(older.fileno())
+            if rotated.st_ino == inode:
+                self._offset = 0
+            elif inode is None and not self._from_end:
+                offset = max(0, rotated.st_size - max(0, self._first - facts.st_size))
+            else:
+                return
+            older.seek(offset)
+            self._older = self._parse(older.read(self._most))[0]

@@ -320,12 +320,17 @@ class RunDirectory(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def event_log(self) -> Path:
-        """The event log, append-only: every save, restore, prune, restart and failure."""
+        """The event log: every save, restore, prune, restart and failure."""
         return self.control / "journal.jsonl"
 
     @cached_property
+    def older_event_log(self) -> Path:
+        """The event log before it was rotated; one is kept."""
+        return self.control / "journal.jsonl.1"
+
+    @cached_property
     def series(self) -> Path:
-        """The metric series, append-only: about one line per second."""
+        """The metric series: about one line per second, of which the oldest may be thinned."""
         return self.control / "series.jsonl"
 
     @cached_property

@@ -27,7 +27,7 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.lineage import BranchTips, Lineage, current_lineage
 from tfckpt_trainer.catalog.scan.newest import scan_newest
-from tfckpt_trainer.rundir.event_log import Tail
+from tfckpt_trainer.rundir.event_log import EventLogTail
 from tfckpt_trainer.rundir.heartbeats.gathered import WorkerReader
 from tfckpt_trainer.rundir.heartbeats.health import ProcessProbe, process_lives
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
@@ -350,7 +350,7 @@ class SnapshotReader:
         self._known_signature: Signature | None = None
         self._known_at = 0.0
         self._event_log: deque[EventEntry] = deque(maxlen=EVENTS_KEPT)
-        self._event_tail = Tail(run.event_log, EventEntry)
+        self._event_tail = EventLogTail(run)
         self._series = SeriesReader(run)
         self._info = Kept[RunInfo | None]()
         self._workers = WorkerReader(run)

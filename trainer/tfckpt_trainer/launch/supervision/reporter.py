@@ -134,7 +134,7 @@ class Reporter:
         )
         self._try(lambda: self._file.write(status, if_full=status), "heartbeat")
 
-    def _try(self, write: Callable[[], None], what: str) -> None:
+    def _try(self, write: Callable[[], object], what: str) -> None:
         try:
             write()
         except (OSError, TfckptError) as error:

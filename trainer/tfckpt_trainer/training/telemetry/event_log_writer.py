@@ -8,12 +8,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
-from tfckpt_trainer.rundir.event_log import write_entry
+from tfckpt_trainer.rundir.event_log import LOG_LIMIT, rotate_event_log, write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command, CommandState
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
@@ -47,6 +48,7 @@ class EventLogWriter:
         *,
         is_chief: bool,
         on_event: Callable[[EventEntry], None] = lambda entry: None,
+        limit: int = LOG_LIMIT,
     ) -> None:
         """Creates a writer.
 
@@ -55,11 +57,14 @@ class EventLogWriter:
             queue: The commands.
             is_chief: Whether this worker is the chief.
             on_event: Called with each event of the chief, before it is written; must not wait.
+            limit: The size in bytes above which the event log is rotated.
         """
         self._run = run
         self._queue = queue
         self.is_chief = is_chief
         self._on_event = on_event
+        self._limit = limit
+        self._log_size = 0
         self._lines: _Queue = deque()
         self._answers: _Queue = deque()
         self._files: dict[Path, _Queue] = {}
@@ -140,8 +145,14 @@ class EventLogWriter:
             self._thread.join(seconds)
 
     def _append(self, entry: EventEntry) -> None:
+        if self._log_size > self._limit:
+            # A log that cannot be rotated grows on.
+            with suppress(OSError):
+                rotate_event_log(self._run)
+                # Another rotation would replace the older log by what little there is.
+                self._log_size = 0
         try:
-            write_entry(self._run, entry)
+            self._log_size = write_entry(self._run, entry)
         except NotFlushedError as error:
             # The line was written and must not be written again.
             self.trouble = f"the event log may not survive a power loss: {describe_error(error)}"

@@ -24,9 +24,8 @@ from tfckpt_trainer.launch.processes.orphans import living_supervisor
 from tfckpt_trainer.launch.slurm.variables import ignored_variables, with_variables
 from tfckpt_trainer.launch.slurm_options import MAX_REQUEUES, SlurmOptions
 from tfckpt_trainer.machine.user_directories import expand_user, state_directory
-from tfckpt_trainer.rundir.event_log import Tail
+from tfckpt_trainer.rundir.event_log import EventLogTail
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import EventEntry
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.storage.own_links import resolve_named
@@ -460,7 +459,7 @@ def _stay(options: LaunchOptions, as_json: bool, *, force: bool) -> int:
     from tfckpt_tui.services.processes.foreground import follow_run
 
     run = RunDirectory(Path(options.run_directory))
-    event_log = Tail(run.event_log, EventEntry, from_end=True)
+    event_log = EventLogTail(run, from_end=True)
     status = _start(options, force=force)
     assert isinstance(status, SupervisorStatus)
     if as_json:
