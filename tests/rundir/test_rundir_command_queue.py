@@ -92,6 +92,15 @@ def test_the_newest_outcomes_are_kept(box, monkeypatch):
     assert [command for command in commands if box.look_up(command.id) is None] == commands[:2]
 
 
+def test_commands_that_nobody_took_are_not_kept_either(box, monkeypatch):
+    """A timer may ask each hour of a year, while no trainer runs."""
+    monkeypatch.setattr(command_queue, "KEPT_OUTCOMES", 2)
+    commands = [submit(box, now=1000.0 + number, lifetime=1e9) for number in range(4)]
+    for command in commands:
+        assert box.withdraw(command) is not None
+    assert [command for command in commands if box.look_up(command.id) is None] == commands[:2]
+
+
 def test_an_overdue_command_is_never_taken(box):
     command = submit(box, now=1000.0, lifetime=10)
     assert box.claim(1011.0) is None

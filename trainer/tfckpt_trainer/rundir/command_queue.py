@@ -425,12 +425,16 @@ class CommandQueue:
         with suppress(OSError):
             # The rename decides. On a full disk only the new state is missing in the file.
             store(target / name, command)
+        if target == self._run.done:
+            self._forget_old_outcomes()
         return True
 
     def _forget_old_outcomes(self) -> None:
         names = sorted(path.name for path in _json_files(self._run.done))
         for name in names[:-KEPT_OUTCOMES]:
-            delete_file(self._run.done / name)
+            # One that cannot be deleted, such as that of another user, stays.
+            with suppress(OSError):
+                delete_file(self._run.done / name)
 
 
 def _as_requested(command: Command) -> Command:
