@@ -11,6 +11,7 @@ from typing import Any
 from tfckpt_trainer.code_version import code_directory, read_code_version
 from tfckpt_trainer.errors import ExitCode, RefusedError
 from tfckpt_trainer.rundir.disk_reserve import keep_reserve
+from tfckpt_trainer.rundir.leftover_files import delete_leftovers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.run import ScriptCommand
@@ -63,6 +64,7 @@ class RunOwnership:
             info["code"] = read_code_version(code_directory(sys.argv[:1], Path.cwd()))
         self._event_log.run_id = update_run_info(self._run, **info).id
         _store_command(self._run)
+        delete_leftovers(self._run)
         keep_reserve(self._run)
 
     def acquire_again(self) -> bool:
