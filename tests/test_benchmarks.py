@@ -69,6 +69,7 @@ SMALL = {
     "state_walk": "600",
     "terminal_load": "--seconds 2 --presses 4 --hour 0",
     "verify": "--rounds 1 --small 20",
+    "year_of_training": "--days 1 --limit 9000000 --saves 2",
 }
 
 

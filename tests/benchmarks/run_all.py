@@ -83,6 +83,7 @@ BENCHMARKS = (
     Benchmark("idle_file_calls", ("--seconds", "10", "--only", "local"), 1),
     Benchmark("server_operations", ("--settle", "45"), 5),
     Benchmark("check", (), 1),
+    Benchmark("year_of_training", ("--days", "21"), 5),
 )
 """In this order; those of the app, which scatter most, come first."""
 
