@@ -18,7 +18,6 @@ from tfckpt_trainer.catalog.commit.saves import point_state_file_at
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import Tail, read_entries
-from tfckpt_trainer.rundir.heartbeats.health import read_workers
 from tfckpt_trainer.rundir.heartbeats.reading import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import SaveOverhead, WorkerFacts

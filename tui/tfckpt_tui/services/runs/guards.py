@@ -13,11 +13,12 @@ from tfckpt_trainer.guards.conditions import NotFinite, Spike
 from tfckpt_trainer.guards.guard import Guard
 from tfckpt_trainer.guards.replay import Replay, ReplayedFiring, recorded_metrics, replay
 from tfckpt_trainer.guards.trial import why_unseen
-from tfckpt_trainer.rundir.event_log import WHOLE_LOG, Tail, read_entries
+from tfckpt_trainer.rundir.event_log import TAIL_BYTES, WHOLE_LOG, read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
 from tfckpt_trainer.rundir.records.run import GuardSource, RunInfo
 from tfckpt_trainer.rundir.run_config import read_run_config
+from tfckpt_trainer.rundir.series import SeriesTail
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.list_columns import ListCell, ListColumn
 from tfckpt_tui.formats.metric_names import main_of
@@ -280,7 +281,11 @@ def unseen_metrics(
 
 
 def _recorded(run: RunDirectory) -> tuple[list[SeriesPoint], list[EventEntry]]:
-    return Tail(run.series, SeriesPoint).read_new(), read_entries(run, WHOLE_LOG)
+    tail = SeriesTail(run, TAIL_BYTES)
+    points = tail.read_new()
+    while tail.is_behind:
+        points += tail.read_new()
+    return points, read_entries(run, WHOLE_LOG)
 
 
 def _canonical(text: str) -> tuple[str, str]:
