@@ -262,6 +262,11 @@ status=$?
         >= {path: data for path, data in copied(run).items() if path.startswith(name)}.items()
     )
     assert latest_name(place) == name
+    # The command that was cut off may have gone on beside the second copy.
+    for path in place.glob(f"{name}.*"):
+        shutil.copy(path, parts)
+    assert tool("copy", run, name, f"far:{place}").code == 0
+    assert list(parts.iterdir()) == [parts / "mine.txt"]
 
 
 def test_what_a_copy_writes_is_for_the_group_that_shares_the_directory(tool, host, run, place):

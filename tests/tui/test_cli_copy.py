@@ -38,6 +38,7 @@ from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_tui.reports.new_files import CopyReport
 from tfckpt_tui.services.checkpoints.look_up import look_up
 from tfckpt_tui.services.control.request import FrontEnd
+from tfckpt_tui.tools.copying import copy
 from tfckpt_tui.tools.copying.address import HostPath, parse_destination
 from tfckpt_tui.tools.copying.copy import CopyOutcome, copy_checkpoints
 from tfckpt_tui.tools.copying.destination import CutCopyError
@@ -87,6 +88,21 @@ def named_files(root: Path) -> set[str]:
     return {path for path in contents(root) if not path.startswith(".tfckpt/")}
 
 
+def leave_twice(place: Path, run: Path, name: str) -> Path:
+    """Leaves what a cut copy leaves whose last command went on: all files in both places.
+
+    Returns the directory of the second ones.
+    """
+    staging = place / copy._staging(RunDirectory(run), name)
+    for path, data in files_of(place, name).items():
+        second = staging / path.replace(f".tfckpt/workers/{name}/", "workers/").replace(
+            ".tfckpt/records/", "records/"
+        )
+        second.parent.mkdir(parents=True, exist_ok=True)
+        second.write_bytes(data)
+    return staging
+
+
 def copy_in_process(
     run: Path, place: Path, *names: str, on_progress: Callable[[str], object] = lambda phase: None
 ) -> CopyOutcome:
@@ -119,6 +135,20 @@ def test_a_copy_is_listed_verified_and_restored_like_the_run(tool, run, place):
     assert not (place / ".tfckpt" / "copying").exists()
     entry = read_entries(RunDirectory(run))[-1]
     assert entry.message == f"Copied ckpt-100, ckpt-200 to {place}."
+
+
+def test_what_came_twice_because_a_command_went_on_is_deleted(tool, run, place):
+    assert tool("copy", run, "100", "200", place).code == 0
+    staging = leave_twice(place, run, "ckpt-200")
+    (staging / "workers" / "mine.txt").write_text("mine")
+    assert tool("copy", run, "100", "200", place).code == 0
+    left = [path for path in staging.rglob("*") if path.is_file()]
+    assert left == [staging / "workers" / "mine.txt"]
+    left[0].unlink()
+    leave_twice(place, run, "ckpt-200")
+    assert tool("copy", run, "100", "200", place).code == 0
+    assert not (place / ".tfckpt" / "copying").exists()
+    assert files_of(place, "ckpt-100", "ckpt-200") == files_of(run, "ckpt-100", "ckpt-200")
 
 
 def test_without_a_name_the_newest_is_copied(tool, run, place):

@@ -53,7 +53,8 @@ class Part:
     Attributes:
         missing: Files that the destination does not have under their names.
         arrived: Bytes of them that an earlier copy left.
-        useless: Paths of what is no part of a file.
+        useless: Paths of what is no part of a file, or of one that is there already: a command that
+            was cut off may have gone on for a moment beside the next copy.
     """
 
     source: SourceCheckpoint
@@ -108,6 +109,7 @@ def plan_copy(
         if strays or wrong or (there and destination.differing([(f, f.name) for f in there])):
             raise _taken(destination, name)
         part.missing += [file for file in part.source.files if file.name not in survey.sizes]
+        part.useless += [part.staged(f) for f in there if part.staged(f) in survey.sizes]
         for file in part.missing:
             arrived = survey.sizes.get(part.staged(file), 0)
             if 0 < arrived <= file.size:
@@ -251,6 +253,9 @@ def _copy(run: RunDirectory, destination: Destination, parts: Sequence[Part], ph
     # equal these, and may be as damaged.
     for part in parts:
         verify_source(run, part.source, phase(f"verifying {part.source.name}"))
+    for part in parts:
+        if part.useless:
+            destination.discard(part.useless, part.staging)
     destination.create()
     latest = ""
     for part in parts:
@@ -298,8 +303,6 @@ def _refuse_other_run(
 
 def _send(destination: Destination, part: Part, on_progress: Progress) -> None:
     """Sends what is missing."""
-    if part.useless:
-        destination.remove(part.useless)
     unsent = [file for file in part.missing if part.arrived.get(file.name) != file.size]
     total = max(1, sum(file.size for file in unsent))
     if unsent:

@@ -44,12 +44,12 @@ class DestinationSurvey:
     others: Sequence[str] = ()
 
 
-def emptied_by(moves: Sequence[tuple[str, str, float]], staging: str) -> list[str]:
-    """Returns the directories from which a commit moved files, deepest first.
+def emptied_by(paths: Sequence[str], staging: str) -> list[str]:
+    """Returns the directories of files that were moved or deleted, deepest first.
 
     They are removed if they are empty: what others put there stays.
     """
-    places = {str(parent) for old, _, _ in moves for parent in PurePosixPath(old).parents}
+    places = {str(parent) for path in paths for parent in PurePosixPath(path).parents}
     top = str(PurePosixPath(staging).parent)
     return sorted((place for place in places if place.startswith(top)), key=len, reverse=True)
 
@@ -104,6 +104,9 @@ class Destination(Protocol):
         Raises:
             CutCopyError: The disk is full or the connection was lost; what arrived stays.
         """
+
+    def discard(self, paths: Sequence[str], staging: str) -> None:
+        """Deletes files below `staging`, and the directories that are empty then."""
 
     def remove(self, paths: Sequence[str]) -> None:
         """Deletes files."""

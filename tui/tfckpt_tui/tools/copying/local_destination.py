@@ -138,6 +138,12 @@ class LocalDestination:
         for path in paths:
             delete_file(self._root / path)
 
+    def discard(self, paths: Sequence[str], staging: str) -> None:
+        """Deletes files, and the directories that are empty then."""
+        self.remove(paths)
+        for directory in emptied_by(paths, staging):
+            delete_if_empty(self._root / directory)
+
     def commit(self, moves: Sequence[tuple[str, str, float]], staging: str) -> None:
         """Flushes and renames files; the last one after all others are flushed."""
         with self._explained():
@@ -156,7 +162,7 @@ class LocalDestination:
                 except FileExistsError:
                     raise _not_replaced(target) from None
             self._flush({Path(moves[-1][0]).parent, Path(moves[-1][1]).parent})
-            for directory in emptied_by(moves, staging):
+            for directory in emptied_by([old for old, _, _ in moves], staging):
                 delete_if_empty(self._root / directory)
 
     def read(self, path: str) -> bytes | None:

@@ -136,9 +136,10 @@ df -Pk -- "$d" | tail -n 1
 end"""
 
 
-def remove_script(directory: str, paths: Sequence[str]) -> str:
-    """Deletes files."""
+def remove_script(directory: str, paths: Sequence[str], emptied: Sequence[str] = ()) -> str:
+    """Deletes files, and then directories that are empty."""
     steps = [f"plain {_path(path)}\nrm -f -- {_path(path)} || exit 1" for path in paths]
+    steps += [_remove_if_empty(place) for place in emptied]
     return _in(directory, _LINKED, *steps, "begin", "end")
 
 
@@ -160,7 +161,8 @@ def commit_script(directory: str, moves: Sequence[tuple[str, str, float]], stagi
     steps += [f"move {_path(old)} {_path(new)}" for old, new, _ in others]
     steps += [f"flush {_path(parent)}" for parent in parents]
     steps += [f"move {_path(last[0])} {_path(last[1])}", "flush ./."]
-    steps += [f"rmdir -- {_path(place)} 2>/dev/null" for place in emptied_by(moves, staging)]
+    left = emptied_by([old for old, _, _ in moves], staging)
+    steps += [_remove_if_empty(place) for place in left]
     return _in(
         directory,
         _FLUSH,
@@ -180,6 +182,10 @@ move() {{
         "begin",
         "end",
     )
+
+
+def _remove_if_empty(directory: str) -> str:
+    return f"rmdir -- {_path(directory)} 2>/dev/null"
 
 
 def read_script(directory: str, path: str) -> str:

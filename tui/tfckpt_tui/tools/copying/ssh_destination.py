@@ -24,6 +24,7 @@ from tfckpt_tui.tools.copying.destination import (
     DestinationSurvey,
     OnSent,
     Placed,
+    emptied_by,
     in_use,
     refuse_live,
     refuse_sticky,
@@ -116,6 +117,11 @@ class SshDestination:
         for output in self._rsync(files, "--append-verify", "--info=progress2"):
             for match in _PROGRESS.findall(output):
                 on_sent(int(match.translate(None, b",.")))
+
+    def discard(self, paths: Sequence[str], staging: str) -> None:
+        """Deletes files, and the directories that are empty then."""
+        script = scripts.remove_script(self._directory, paths, emptied_by(paths, staging))
+        self._connection.run(script)
 
     def remove(self, paths: Sequence[str]) -> None:
         """Deletes files."""
