@@ -11,6 +11,7 @@ from tfckpt_trainer.rundir import event_log, series
 from tfckpt_trainer.rundir.event_log import (
     TAIL_BYTES,
     WHOLE_LOG,
+    Tail,
     read_entries,
 )
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -97,3 +98,21 @@ def test_the_newest_points_are_those_of_whole_lines(tmp_path, monkeypatch, limit
 
 def test_no_series_has_no_points(tmp_path):
     assert read_newest_points(RunDirectory(tmp_path), 5) == []
+
+
+def test_a_log_that_has_not_changed_is_not_opened(tmp_path, monkeypatch):
+    run = with_entries(tmp_path, 3)
+    tail = Tail(run.event_log, EventEntry)
+    assert len(tail.read_new()) == 3
+    entry = EventEntry(at=1.7e9, kind=EventKind.SAVE, message="Saved.", step=3)
+    append(run.event_log, entry)
+    assert tail.read_new() == [entry]
+    with monkeypatch.context() as patched:
+        patched.setattr(event_log, "open_plain", None)
+        assert tail.read_new() == []
+    another = tmp_path / "another"
+    another.write_bytes(encode(entry) + b"\n")
+    another.replace(run.event_log)
+    assert tail.read_new() == [entry]
+    run.event_log.unlink()
+    assert tail.read_new() == []

@@ -19,6 +19,7 @@ from tfckpt_trainer.rundir.storage.documents import (
     parse_lines,
 )
 from tfckpt_trainer.rundir.storage.files import NotFlushedError, open_plain, rename
+from tfckpt_trainer.rundir.storage.server_facts import ServerFacts, ask_server, ask_server_about
 
 WHOLE_LOG = 1_000_000
 """More entries than an event log has, for `read_entries`: one a second for eleven days."""
@@ -210,6 +211,7 @@ class Tail(Generic[DocumentT]):
         self._most = most
         self._offset = 0
         self._inode: int | None = None
+        self._read_facts: ServerFacts | None = None
         self.beginnings = 0
         """How often it began to read: more than once if the file was replaced or truncated."""
         self.is_behind = False
@@ -221,12 +223,16 @@ class Tail(Generic[DocumentT]):
 
     def read_new(self) -> list[DocumentT]:
         """Returns the documents appended since the last call; none if there is no file."""
-        self.is_behind = False
         try:
+            if not self.is_behind and ask_server_about(self._path) == self._read_facts:
+                return []
             opened = open_plain(self._path)
         except (OSError, DamagedFileError):
+            self.is_behind = False
             return []
         with opened as file:
+            # Before the file is read: what is appended meanwhile changes them.
+            self._read_facts = ask_server(file.fileno())
             facts = os.fstat(file.fileno())
             self._find_place(file.fileno(), facts)
             self._offset = after_hole(file.fileno(), self._offset, facts.st_size)

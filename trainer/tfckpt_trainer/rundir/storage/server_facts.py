@@ -42,16 +42,18 @@ def ask_server(descriptor: int) -> ServerFacts:
     Raises:
         OSError: The disk refuses.
     """
-    statx = _statx()
-    if statx is not None:
-        buffer = _Buffer()
-        if statx(descriptor, b"", _EMPTY_PATH | _FORCE_SYNC, _WANTED, buffer) == 0:
-            mode, size, seconds, fraction = _FACTS.unpack_from(buffer)
-            return ServerFacts(seconds * 1_000_000_000 + fraction, size, mode)
-        if ctypes.get_errno() not in _NO_STATX:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    facts = os.fstat(descriptor)
-    return ServerFacts(facts.st_mtime_ns, facts.st_size, facts.st_mode)
+    found = _ask(descriptor, b"", _EMPTY_PATH)
+    return found or _facts_of(os.fstat(descriptor))
+
+
+def ask_server_about(path: Path) -> ServerFacts:
+    """Returns the present facts of a file without opening it; those of a link itself.
+
+    Raises:
+        OSError: The disk refuses, or there is no such file.
+    """
+    found = _ask(_WORKING_DIRECTORY, os.fsencode(path), _NO_LINK)
+    return found or _facts_of(os.lstat(path))
 
 
 def wait_for_server(path: Path) -> None:
@@ -60,14 +62,27 @@ def wait_for_server(path: Path) -> None:
     Raises:
         OSError: The answer is an error.
     """
+    if _ask(_WORKING_DIRECTORY, os.fsencode(path), 0) is None:
+        # What `os.stat` returns, the kernel may remember.
+        os.scandir(path).close()
+
+
+def _ask(descriptor: int, name: bytes, flags: int) -> ServerFacts | None:
+    """Returns the present facts of a file; None where the system has no such call."""
     statx = _statx()
-    if statx is not None:
-        name = os.fsencode(path)
-        if statx(_WORKING_DIRECTORY, name, _FORCE_SYNC, _WANTED, _Buffer()) == 0:
-            return
-        if ctypes.get_errno() not in _NO_STATX:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(path))
-    os.scandir(path).close()
+    if statx is None:
+        return None
+    buffer = _Buffer()
+    if statx(descriptor, name, flags | _FORCE_SYNC, _WANTED, buffer) == 0:
+        mode, size, seconds, fraction = _FACTS.unpack_from(buffer)
+        return ServerFacts(seconds * 1_000_000_000 + fraction, size, mode)
+    if ctypes.get_errno() in _NO_STATX:
+        return None
+    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), os.fsdecode(name) or None)
+
+
+def _facts_of(facts: os.stat_result) -> ServerFacts:
+    return ServerFacts(facts.st_mtime_ns, facts.st_size, facts.st_mode)
 
 
 @cache
@@ -81,6 +96,7 @@ _NO_STATX = {errno.ENOSYS, errno.EINVAL, errno.EPERM}
 # Of <linux/stat.h> and <fcntl.h>.
 _EMPTY_PATH = 0x1000
 _FORCE_SYNC = 0x2000
+_NO_LINK = 0x100
 _WORKING_DIRECTORY = -100
 _WANTED = 0x1 | 0x40 | 0x200
 _Buffer = ctypes.c_char * 256
