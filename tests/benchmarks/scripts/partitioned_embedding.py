@@ -84,11 +84,11 @@ grown = peak() - built
 directory = RunDirectory(run.directory)
 records = [packed.unpack() for packed in Records(directory).look().values()]
 costs = [record.cost for record in records if record.cost is not None]
+servers = [peak(worker.pid) for worker in read_workers(directory) if worker.job == "ps"]
 newest = tf.train.latest_checkpoint(run.directory)
 began = time.perf_counter()
 tf.train.Checkpoint(model=table).read(newest).assert_existing_objects_matched()
 read = time.perf_counter() - began
-servers = [peak(worker.pid) for worker in read_workers(directory) if worker.job == "ps"]
 found = {
     "grown": grown,
     # Seconds until the first batch, and of a read by TensorFlow alone.
