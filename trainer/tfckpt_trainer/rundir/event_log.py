@@ -19,7 +19,7 @@ from tfckpt_trainer.rundir.storage.documents import (
     parse_lines,
 )
 from tfckpt_trainer.rundir.storage.files import NotFlushedError, open_plain, rename
-from tfckpt_trainer.rundir.storage.server_facts import ServerFacts, ask_server, ask_server_about
+from tfckpt_trainer.rundir.storage.server_facts import ServerFacts, ask_server_about
 
 WHOLE_LOG = 1_000_000
 """More entries than an event log has, for `read_entries`: one a second for eleven days."""
@@ -224,15 +224,16 @@ class Tail(Generic[DocumentT]):
     def read_new(self) -> list[DocumentT]:
         """Returns the documents appended since the last call; none if there is no file."""
         try:
-            if not self.is_behind and ask_server_about(self._path) == self._read_facts:
+            # Before the file is read: what is appended meanwhile changes them.
+            told = ask_server_about(self._path)
+            if not self.is_behind and told == self._read_facts:
                 return []
             opened = open_plain(self._path)
         except (OSError, DamagedFileError):
             self.is_behind = False
             return []
         with opened as file:
-            # Before the file is read: what is appended meanwhile changes them.
-            self._read_facts = ask_server(file.fileno())
+            self._read_facts = told
             facts = os.fstat(file.fileno())
             self._find_place(file.fileno(), facts)
             self._offset = after_hole(file.fileno(), self._offset, facts.st_size)
