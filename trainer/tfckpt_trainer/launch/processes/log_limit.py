@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.launch.processes.logs import LOG_LIMIT
@@ -21,8 +21,6 @@ from tfckpt_trainer.rundir.storage.files import (
 
 CHECK_SECONDS = 60.0
 """Interval at which the sizes of logs are looked at."""
-
-_BLOCK = 1 << 20
 
 
 class LogLimit:
@@ -67,15 +65,11 @@ def _empty(log: Path, most: int) -> None:
     try:
         with open_plain(log) as file, create_file(temporary) as copy:
             file.seek(max(0, os.fstat(file.fileno()).st_size - most))
-            _copy(file, copy)
+            shutil.copyfileobj(file, copy)
+            copy.flush()
             rename(temporary, log.with_name(f"{log.name}.1"))
-            _copy(file, copy)
+            shutil.copyfileobj(file, copy)
+            copy.flush()
             os.close(open_shared(log, os.O_WRONLY | os.O_TRUNC))
     finally:
         delete_file(temporary)
-
-
-def _copy(file: BinaryIO, copy: BinaryIO) -> None:
-    while data := file.read(_BLOCK):
-        copy.write(data)
-    copy.flush()
