@@ -9,12 +9,12 @@ import pytest
 
 from faulty_file_system import FaultyMount
 from many_workers import CHIEF_PID, ManyWorkers
-from tfckpt_trainer.rundir.heartbeats import gathered
 from tfckpt_trainer.rundir.heartbeats.gathered import (
     FEW,
     GATHERED_SECONDS,
     READ_EACH_SECOND,
     WorkerReader,
+    are_gathered,
 )
 from tfckpt_trainer.rundir.heartbeats.health import WorkerState, worker_state
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -170,7 +170,6 @@ def test_without_a_good_file_each_is_read_from_its_own(seen, content):
 
 
 def test_few_workers_and_those_of_a_local_disk_are_read_one_by_one(seen, tmp_path):
-    assert not WorkerReader(RunDirectory(tmp_path)).takes_gathered(COUNT)
-    reader = WorkerReader(seen.workers.run)
-    assert [reader.takes_gathered(count) for count in (FEW, FEW + 1)] == [False, True]
-    assert not gathered.are_gathered(RunDirectory(tmp_path), COUNT)
+    assert not are_gathered(RunDirectory(tmp_path), COUNT)
+    there = seen.workers.run
+    assert [are_gathered(there, count) for count in (FEW, FEW + 1, None)] == [False, True, False]

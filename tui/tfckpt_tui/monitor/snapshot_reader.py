@@ -37,6 +37,7 @@ from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.series import SERIES_BYTES, ThinnedPart
 from tfckpt_trainer.rundir.storage.documents import ReadT, load_if_exists, try_read
+from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 from tfckpt_tui.charting.series import Samples, Series
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.monitor.forecast import forecast
@@ -197,6 +198,7 @@ class SnapshotReader:
             jobs: Asks about the batch job of the run.
         """
         self._run = run
+        self._is_network = is_network_file_system(run.root)
         self._lives = lives
         self._jobs = jobs or JobWatch(JobReader(), _ignore)
         self._processes = ProcessWatch(run)
@@ -319,7 +321,7 @@ class SnapshotReader:
 
     def _read_processes(self, info: RunInfo | None, now: float) -> RunReading:
         run = self._run
-        boxes = signature_of([run.inbox, run.active]) if self._workers.is_network else None
+        boxes = signature_of([run.inbox, run.active]) if self._is_network else None
         has_commands = boxes is None or not self._empty_queue.holds(boxes, now)
         reading = read_processes(
             run,
@@ -331,8 +333,7 @@ class SnapshotReader:
             lives=self._lives,
         )
         if has_commands and boxes is not None:
-            is_empty = not (reading.pending or reading.working or reading.problems)
-            self._empty_queue.note(boxes, now, is_empty=is_empty)
+            self._empty_queue.note(boxes, now, is_empty=reading.has_empty_queue)
         return reading
 
     def _forget(self) -> None:
@@ -365,7 +366,7 @@ class SnapshotReader:
     def _identify(self) -> tuple[int, int] | None:
         try:
             stats = os.stat(self._run.root)
-            if not self._workers.is_network:
+            if not self._is_network:
                 os.scandir(self._run.root).close()
         except FileNotFoundError:
             self._problems.append("The directory does not exist; waiting for it.")
@@ -451,7 +452,7 @@ class SnapshotReader:
 
     def _disk(self, now: float) -> tuple[int | None, int | None]:
         known_at, total, free = self._disk_known
-        if self._workers.is_network and 0 <= now - known_at < DISK_SECONDS:
+        if self._is_network and 0 <= now - known_at < DISK_SECONDS:
             return total, free
         try:
             usage = shutil.disk_usage(self._run.root)

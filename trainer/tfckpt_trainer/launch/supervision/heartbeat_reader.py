@@ -11,6 +11,7 @@ import msgspec
 from tfckpt_trainer.rundir.heartbeats.attention import look_at
 from tfckpt_trainer.rundir.heartbeats.health import is_late, lost_after, stands
 from tfckpt_trainer.rundir.heartbeats.reading import read_worker
+from tfckpt_trainer.rundir.heartbeats.shared_steps import is_shared
 from tfckpt_trainer.rundir.heartbeats.stragglers import is_process_stopped
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
@@ -105,7 +106,7 @@ class HeartbeatReader:
             return False
         if time.monotonic() - self._all_at >= OTHERS_SECONDS:
             return False
-        if chief.activity is not Activity.TRAINING or chief.job != "worker":
+        if chief.activity is not Activity.TRAINING or not is_shared(chief):
             return False
         if is_late(chief, now) or _stands(chief):
             return False

@@ -16,12 +16,7 @@ from tfckpt_trainer.rundir.heartbeats.reading import read_worker, read_workers
 from tfckpt_trainer.rundir.heartbeats.shared_steps import is_shared, with_shared_steps
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import GatheredHeartbeats, WorkerStatus
-from tfckpt_trainer.rundir.storage.documents import (
-    OnError,
-    ignore,
-    store,
-    try_read,
-)
+from tfckpt_trainer.rundir.storage.documents import OnError, ignore, store, try_read
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 
 FEW = 16
@@ -34,9 +29,9 @@ READ_EACH_SECOND = 16
 """So many heartbeats the chief reads each second: those of 1,024 workers in about a minute."""
 
 
-def are_gathered(run: RunDirectory, count: int) -> bool:
-    """Whether the chief gathers the heartbeats of so many workers."""
-    return count > FEW and is_network_file_system(run.root)
+def are_gathered(run: RunDirectory, count: int | None) -> bool:
+    """Whether the chief gathers the heartbeats of so many workers; not if that is unknown."""
+    return count is not None and count > FEW and is_network_file_system(run.root)
 
 
 class HeartbeatGatherer:
@@ -92,9 +87,6 @@ class WorkerReader:
 
     Those of many workers on a network disk are taken from the file that the chief gathers. One is
     read from its own file once no step of the chief shows that its worker lives.
-
-    Attributes:
-        is_network: Whether the run directory is on a network disk.
     """
 
     def __init__(self, run: RunDirectory, clock: Callable[[], float] = time.monotonic) -> None:
@@ -106,14 +98,9 @@ class WorkerReader:
         """
         self._run = run
         self._clock = clock
-        self.is_network = is_network_file_system(run.root)
         self._start: tuple[int, float] | None = None
         self._known: dict[int, WorkerStatus] = {}
         self._looked_at = float("-inf")
-
-    def takes_gathered(self, count: int | None) -> bool:
-        """Whether those of so many workers are taken from the file that the chief gathers."""
-        return self.is_network and count is not None and count > FEW
 
     def read(self, count: int | None, now: float, on_error: OnError = ignore) -> list[WorkerStatus]:
         """Returns the heartbeats by index, with the signs of life of shared steps.
@@ -123,7 +110,7 @@ class WorkerReader:
             now: Seconds since the epoch.
             on_error: Called for each file that cannot be read.
         """
-        chief = read_worker(self._run, 0, on_error) if self.takes_gathered(count) else None
+        chief = read_worker(self._run, 0, on_error) if are_gathered(self._run, count) else None
         if count is None or chief is None or not is_shared(chief):
             return read_workers(self._run, count, on_error)
         self._take_gathered(chief, count, on_error)

@@ -25,7 +25,7 @@ from tfckpt_trainer.catalog.directory.other_formats import find_neighbours, pair
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog, scan_checkpoints
 from tfckpt_trainer.rundir.event_log import read_entries
-from tfckpt_trainer.rundir.heartbeats.gathered import WorkerReader
+from tfckpt_trainer.rundir.heartbeats.gathered import WorkerReader, are_gathered
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, SeriesPoint
@@ -187,7 +187,7 @@ class BriefReader:
             workers=self._workers,
         )
         heartbeats: Sequence[str | Path] = [run.worker_status(0), run.supervisor_status]
-        if info is None or not self._workers.takes_gathered(info.worker_count):
+        if info is None or not are_gathered(run, info.worker_count):
             status = look.signature([run.status_directory])
             heartbeats = self._heartbeats.get(status, now, partial(_heartbeat_files, run))
         files = look.signature([*_files_of_processes(run), *heartbeats])
@@ -195,8 +195,7 @@ class BriefReader:
         if processes.heartbeats.now != now and processes.heartbeats.state not in HAS_ENDED:
             processes = read()
         if has_commands:
-            is_empty = not (processes.pending or processes.working or processes.problems)
-            self._empty_queue.note(boxes, now, is_empty=is_empty)
+            self._empty_queue.note(boxes, now, is_empty=processes.has_empty_queue)
         return processes
 
     def _read_saves(self, now: float) -> _Saves:
