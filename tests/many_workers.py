@@ -18,7 +18,7 @@ import msgspec
 from tfckpt_trainer.rundir.heartbeats.gathered import HeartbeatGatherer
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.paths import RunDirectory
-from tfckpt_trainer.rundir.records.event import SeriesPoint
+from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import append, encode, store
@@ -64,6 +64,8 @@ class ManyWorkers:
             host=host_name(),
         )
         store(server.run_file, info)
+        started = EventEntry(at=now, kind=EventKind.START, message=f"Started {count} workers.")
+        append(server.event_log, started, durable=False)
 
     def restarted(self, now: float) -> ManyWorkers:
         """Returns the workers of another start of the same run."""

@@ -1,4 +1,4 @@
-"""A launched run of two workers on a network disk, and who asks its server for what.
+"""A launched run on a network disk, and who asks its server for what.
 
     with served_run(tmp_path) as served:
         served.settle()
@@ -80,17 +80,18 @@ class ServedRun:
 
 
 @contextmanager
-def served_run(place: Path, *arguments: str) -> Iterator[ServedRun]:
-    """Launches `steered.py` with two workers, and waits until both train.
+def served_run(place: Path, *arguments: str, workers: int = 2) -> Iterator[ServedRun]:
+    """Launches `steered.py`, and waits until all workers train.
 
     Args:
         place: A directory for the mount points.
         *arguments: Of the script.
+        workers: How many there are.
     """
     with faulty_mounts(place, "here", "there", cache_seconds=CACHE_SECONDS) as mounts:
         served = ServedRun(place, *mounts)
         command = [sys.executable, "-m", "tfckpt_tui.cli.main", "launch", str(served.run.root)]
-        command += ["--foreground", "--no-standby", "--workers", "2", "--"]
+        command += ["--foreground", "--no-standby", "--workers", str(workers), "--"]
         command += [*python_with_tensorflow(), str(SCRIPT), *arguments]
         log = place / "launch.log"
         with open(log, "wb") as output:
@@ -98,11 +99,11 @@ def served_run(place: Path, *arguments: str) -> Iterator[ServedRun]:
 
         def train() -> bool:
             assert job.poll() is None, log.read_text()
-            workers = served.workers()
-            return len(workers) == 2 and all(worker.step > 5 for worker in workers)
+            found = served.workers()
+            return len(found) == workers and all(worker.step > 5 for worker in found)
 
         try:
-            wait_until(train, MOST_SECONDS, "both train")
+            wait_until(train, MOST_SECONDS, "all train")
             yield served
         finally:
             stop_supervisor(served.run, MOST_SECONDS)

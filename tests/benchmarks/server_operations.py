@@ -1,7 +1,8 @@
-"""What a run of two workers asks of the server of a network disk, by who asks and for what.
+"""What a run of two and of four workers asks of the server of a network disk, by who asks and for what.
 
     python tests/benchmarks/server_operations.py [--seconds N] [--settle N]
-        [--runs N] [--live N] [--call-seconds S] [--workers N ...] [--only run|list|workers]
+        [--runs N] [--live N] [--call-seconds S] [--run-workers N ...] [--workers N ...]
+        [--only run|list|workers]
 
 A FUSE file system of the tests, whose clients keep attributes for 3 s as NFS does, counts what
 reaches its server: first while nobody looks at the run, then while `watch`, the app and the list of
@@ -162,11 +163,13 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--live", type=int, default=20)
     parser.add_argument("--call-seconds", type=float, default=0.001)
+    parser.add_argument("--run-workers", type=int, nargs="*", default=[2, 4])
     parser.add_argument("--workers", type=int, nargs="*", default=[64, 1024])
     parser.add_argument("--only", choices=["run", "list", "workers"])
     options = parser.parse_args()
     if options.only in {None, "run"}:
-        measure_run(options)
+        for count in options.run_workers:
+            measure_run(count, options)
     if options.only in {None, "list"}:
         with tempfile.TemporaryDirectory() as directory:
             measure_lists(Path(directory), options)
@@ -176,17 +179,22 @@ def main() -> None:
                 measure_workers(Path(directory), count, options.seconds)
 
 
-def measure_run(options: argparse.Namespace) -> None:
-    """Reports what a run of two workers asks."""
-    with tempfile.TemporaryDirectory() as directory, served_run(Path(directory)) as served:
+def measure_run(count: int, options: argparse.Namespace) -> None:
+    """Reports what a run of so many workers asks."""
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        served_run(Path(directory), workers=count) as served,
+    ):
         time.sleep(options.settle)
-        report_asked("nobody looks", served.count(options.seconds), options.seconds)
+        asked = served.count(options.seconds)
+        report_asked(f"of {count}, nobody looks", asked, options.seconds)
         there = served.elsewhere.root
         for what, words, shown in (
             ("the app is open", [str(there)], "training"),
             ("the list is open", ["browse", str(there.parent)], "1 training"),
         ):
-            report_asked(what, look(served, words, shown, options.seconds), options.seconds)
+            asked = look(served, words, shown, options.seconds)
+            report_asked(f"of {count}, {what}", asked, options.seconds)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,11 @@ from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_trainer.rundir.storage.documents import decode
 from tfckpt_trainer.rundir.storage.json_text import JsonError, decode_json
 
-DEEP = b'{"a":' * 9000
-DEEP_WHOLE = DEEP + b"1" + b"}" * 9000
+DEPTH = 100_000
+"""More than any release of Python allows; 3.13 allows some 10,000 levels."""
+
+DEEP = b'{"a":' * DEPTH
+DEEP_WHOLE = DEEP + b"1" + b"}" * DEPTH
 LONG = b'{"a":' + b"9" * 5000 + b"}"
 ALL = [
     DEEP,

@@ -22,10 +22,11 @@ from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Activity
 from tfckpt_tui.app.runs_app import RunsApp, RunsRead
 from tfckpt_tui.app.widgets.run.run_list import BARS, sparkline
-from tfckpt_tui.services.runs import brief_reading, job_list
+from tfckpt_tui.services.runs import job_list
 from tfckpt_tui.services.runs.account import RunAccount
 from tfckpt_tui.services.runs.file_changes import KEPT_SECONDS, KEPT_SHARE, Kept
 from tfckpt_tui.services.runs.job_list import JobList
+from tfckpt_tui.services.runs.reading import ProcessReader
 from tfckpt_tui.services.runs.timed_reads import TimedReads
 from tfckpt_tui.settings.config import AppSection, Config
 from waiting import MOST_SECONDS
@@ -173,8 +174,8 @@ def test_a_run_that_has_ended_is_read_again_only_once_a_file_changed(
             os.utime(Path(place, name), (made.now, made.now))
     clock, reads = [0.0], []
     monkeypatch.setattr(
-        brief_reading,
-        "read_processes",
+        ProcessReader,
+        "read",
         lambda *args, **more: reads.append(args) or READ(*args, **more),
     )
     jobs = JobList(clock=lambda: clock[0])
@@ -190,7 +191,7 @@ def test_a_run_that_has_ended_is_read_again_only_once_a_file_changed(
     assert listed(jobs, made.run.root)["run"].chief.status.step == 450
 
 
-READ = brief_reading.read_processes
+READ = ProcessReader.read
 
 
 def test_a_run_that_ended_days_ago_is_looked_at_less_often(tmp_path: Path) -> None:

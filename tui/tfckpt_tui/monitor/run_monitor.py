@@ -115,6 +115,7 @@ class Monitor:
         self._watch = DirectoryWatcher(directories, self._on_event) if poll is None else None
         self._event_loss = EventLossDetector()
         self._had_event = False
+        self._is_requested = False
         self._root = run.root
         self._pause = self._poll
 
@@ -137,6 +138,7 @@ class Monitor:
 
     def refresh(self) -> None:
         """Requests a read at once, from any thread."""
+        self._is_requested = True
         self._wake.set()
 
     def _on_event(self) -> None:
@@ -199,9 +201,11 @@ class Monitor:
     def _snapshot(self) -> RunSnapshot:
         now = self._clock()
         had_event, self._had_event = self._had_event, False
+        # Somebody who did something looks for it.
+        anew, self._is_requested = self._is_requested, False
         before = self._last
         try:
-            self._last = self._with_problems(self._reader.read(now), before, had_event)
+            self._last = self._with_problems(self._reader.read(now, anew=anew), before, had_event)
         except Exception as error:
             # A bug must be visible, and must not stop the updates.
             problem = clean(

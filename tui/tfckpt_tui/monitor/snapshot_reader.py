@@ -28,7 +28,6 @@ from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.lineage import BranchTips, Lineage, current_lineage
 from tfckpt_trainer.catalog.scan.newest import scan_newest
 from tfckpt_trainer.rundir.event_log import EventLogTail
-from tfckpt_trainer.rundir.heartbeats.gathered import WorkerReader
 from tfckpt_trainer.rundir.heartbeats.health import ProcessProbe, process_lives
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.command import Command
@@ -52,24 +51,24 @@ from tfckpt_tui.services.metrics.metric_tail import (
     newest_metrics,
     recorded_bytes,
 )
-from tfckpt_tui.services.runs.account import RunReading, give_account
+from tfckpt_tui.services.runs.account import give_account
 from tfckpt_tui.services.runs.failure import unreadable_alert
 from tfckpt_tui.services.runs.file_changes import (
+    FileLook,
     Kept,
-    KnownEmpty,
+    RecentLook,
     Signature,
     files_of_checkpoints,
     is_settled,
-    signature_of,
 )
 from tfckpt_tui.services.runs.open_run import require_readable
 from tfckpt_tui.services.runs.process_watch import ProcessWatch
 from tfckpt_tui.services.runs.reading import (
     EVENTS_KEPT,
+    ProcessReader,
     as_problem,
     find_unreadable_outcomes,
     look_closely,
-    read_processes,
     with_checkpoints,
 )
 
@@ -87,6 +86,9 @@ OUTCOMES_KEPT = 20
 
 FULL_READ_SECONDS = 15.0
 """Time after which everything is read again, even if no directory has changed."""
+
+NETWORK_FULL_READ_SECONDS = 60.0
+"""The same on a network disk; only a file that was changed in place is seen so late."""
 
 DISK_SECONDS = 10.0
 """Interval at which a network disk is asked for its size and free space."""
@@ -199,6 +201,9 @@ class SnapshotReader:
         """
         self._run = run
         self._is_network = is_network_file_system(run.root)
+        self._full_read_seconds = (
+            NETWORK_FULL_READ_SECONDS if self._is_network else FULL_READ_SECONDS
+        )
         self._lives = lives
         self._jobs = jobs or JobWatch(JobReader(), _ignore)
         self._processes = ProcessWatch(run)
@@ -225,12 +230,15 @@ class SnapshotReader:
         checkpoints = try_read(lambda: scan_newest(self._run, count, now))
         return NewestRows(now, tuple(checkpoints)) if checkpoints else None
 
-    def read(self, now: float) -> RunSnapshot:
+    def read(self, now: float, *, anew: bool = False) -> RunSnapshot:
         """Returns a snapshot of the run.
 
         Args:
             now: Seconds since the epoch.
+            anew: Whether to look at all files, also on a network disk.
         """
+        if anew:
+            self._recent.forget()
         self._problems = []
         path = clean(str(self._run.root))
         try:
@@ -259,9 +267,9 @@ class SnapshotReader:
             self._identity = identity
         return self._read_present(now)
 
-    def _read_info(self, now: float) -> RunInfo | None:
+    def _read_info(self, look: FileLook, now: float) -> RunInfo | None:
         read = partial(load_if_exists, self._run.run_file, RunInfo)
-        known = self._info.get(signature_of([self._run.run_file]), now, partial(try_read, read))
+        known = self._info.get(look.signature([self._run.run_file]), now, partial(try_read, read))
         # Why there is none is told each time.
         return known or self._try(read)
 
@@ -273,16 +281,17 @@ class SnapshotReader:
 
     def _read_present(self, now: float) -> RunSnapshot:
         run = self._run
-        info = self._with_check(self._read_info(now))
         self._event_log.extend(self._event_tail.read_new())
-        samples = self._series.read()
-        reading = look_closely(self._read_processes(info, now))
+        look = self._recent.take(now)
+        info = self._with_check(self._read_info(look, now))
+        samples = self._read_samples(look)
+        reading = look_closely(self._process_reader.read(info, now, look, self._event_log))
         told_at = last_told(reading.event_log)
         job = self._jobs.look(run, reading.record, reading.heartbeats.state, told_at)
-        checkpoints, trash = self._checkpoints(now), self._trash(now)
+        checkpoints, trash = self._checkpoints(look, now), self._trash(look, now)
         tips = self._newest_branch_tips(trash)
         total, free = self._disk(now)
-        diagnostics, finished = self._newest_diagnostics(now), self._outcomes(now)
+        diagnostics, finished = self._newest_diagnostics(now), self._outcomes(look, now)
         # Found with the diagnostics.
         unsupported = tuple(self._catalog.version_one)
         reading = with_checkpoints(reading, self._catalog, checkpoints, tips)
@@ -319,23 +328,6 @@ class SnapshotReader:
             forecast=forecast(account, checkpoints, free, self._event_log, now),
         )
 
-    def _read_processes(self, info: RunInfo | None, now: float) -> RunReading:
-        run = self._run
-        boxes = signature_of([run.inbox, run.active]) if self._is_network else None
-        has_commands = boxes is None or not self._empty_queue.holds(boxes, now)
-        reading = read_processes(
-            run,
-            info,
-            now,
-            event_log=self._event_log,
-            has_commands=has_commands,
-            workers=self._workers,
-            lives=self._lives,
-        )
-        if has_commands and boxes is not None:
-            self._empty_queue.note(boxes, now, is_empty=reading.has_empty_queue)
-        return reading
-
     def _forget(self) -> None:
         run = self._run
         self._catalog = Catalog(run)
@@ -354,8 +346,10 @@ class SnapshotReader:
         self._event_tail = EventLogTail(run)
         self._series = SeriesReader(run)
         self._info = Kept[RunInfo | None]()
-        self._workers = WorkerReader(run)
-        self._empty_queue = KnownEmpty()
+        self._process_reader = ProcessReader(run, self._lives, on_network=self._is_network)
+        self._recent = RecentLook(run, on_network=self._is_network)
+        self._samples_of: FileLook | None = None
+        self._samples = Samples()
         self._done_names = Kept[frozenset[str]]()
         self._done_before: set[str] | None = None
         self._finished: dict[str, Command] = {}
@@ -376,14 +370,19 @@ class SnapshotReader:
             return None
         return stats.st_dev, stats.st_ino
 
-    def _checkpoints(self, now: float) -> tuple[Checkpoint, ...]:
+    def _read_samples(self, look: FileLook) -> Samples:
+        if look is not self._samples_of or not self._series.has_read_all:
+            self._samples_of, self._samples = look, self._series.read()
+        return self._samples
+
+    def _checkpoints(self, look: FileLook, now: float) -> tuple[Checkpoint, ...]:
         run = self._run
-        signature = signature_of([*files_of_checkpoints(run), *result_directories(run)])
+        signature = look.signature([*files_of_checkpoints(run), *result_directories(run)])
         settled = (
             signature == self._known_signature
             and is_settled(signature, self._known_at)
             # Not negative: after the clock was set back, read everything again.
-            and 0 <= now - self._known_at < FULL_READ_SECONDS
+            and 0 <= now - self._known_at < self._full_read_seconds
             and not self._catalog.deferred
             # The newest checkpoint, if it is being written, changes its state with time alone.
             and not any(c.state is CheckpointState.WRITING for c in self._known[:1])
@@ -414,8 +413,8 @@ class SnapshotReader:
             self._diagnostics_are_old, self._diagnosed_at = False, now
         return self._diagnostics
 
-    def _trash(self, now: float) -> tuple[TrashManifest, ...]:
-        signature = signature_of((self._run.trash,))
+    def _trash(self, look: FileLook, now: float) -> tuple[TrashManifest, ...]:
+        signature = look.signature((self._run.trash,))
         if signature != self._trash_signature or not is_settled(signature, now):
             manifests = self._try(lambda: list_trash(self._run))
             if manifests is not None:
@@ -435,10 +434,10 @@ class SnapshotReader:
             self._lineage_key = checkpoints, branch
         return self._lineage
 
-    def _outcomes(self, now: float) -> tuple[Command, ...]:
+    def _outcomes(self, look: FileLook, now: float) -> tuple[Command, ...]:
         """Returns the commands that ended since the first read, oldest first."""
         done = self._run.done
-        names = self._done_names.get(signature_of((done,)), now, partial(_documents_in, done))
+        names = self._done_names.get(look.signature((done,)), now, partial(_documents_in, done))
         if self._done_before is None:
             self._done_before = set(names - find_unreadable_outcomes(self._run).keys())
         for name in sorted(names - self._done_before):

@@ -128,7 +128,7 @@ def lost_after(status: WorkerStatus | SupervisorStatus) -> float:
     return LOST_AFTER_INTERVALS * status.interval_seconds if limit is None else limit
 
 
-def is_late(status: WorkerStatus, now: float) -> bool:
+def is_late(status: WorkerStatus | SupervisorStatus, now: float) -> bool:
     """Whether a heartbeat should have been followed by another one at time `now`."""
     is_due_again = not status.has_ended
     return is_due_again and now - status.updated_at > status.interval_seconds + LATE_SECONDS

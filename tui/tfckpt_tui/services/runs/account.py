@@ -166,11 +166,6 @@ class RunReading(msgspec.Struct, frozen=True):
     processes: tuple[HostProcess, ...] = ()
 
     @property
-    def has_empty_queue(self) -> bool:
-        """Whether all was read, and no command waits or is in work."""
-        return not (self.pending or self.working or self.problems)
-
-    @property
     def may_have_others(self) -> bool:
         """Whether processes without this library are looked for.
 

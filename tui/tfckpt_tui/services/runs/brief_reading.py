@@ -25,7 +25,7 @@ from tfckpt_trainer.catalog.directory.other_formats import find_neighbours, pair
 from tfckpt_trainer.catalog.directory.trash import list_trash
 from tfckpt_trainer.catalog.scan.catalog import Catalog, scan_checkpoints
 from tfckpt_trainer.rundir.event_log import read_entries
-from tfckpt_trainer.rundir.heartbeats.gathered import WorkerReader, are_gathered
+from tfckpt_trainer.rundir.heartbeats.gathered import are_gathered
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, SeriesPoint
@@ -51,12 +51,11 @@ from tfckpt_tui.services.runs.failure_card import EXPLAINED
 from tfckpt_tui.services.runs.file_changes import (
     FileLook,
     Kept,
-    KnownEmpty,
     Signature,
     files_of_checkpoints,
     may_keep,
 )
-from tfckpt_tui.services.runs.reading import EVENTS_KEPT, read_processes
+from tfckpt_tui.services.runs.reading import EVENTS_KEPT, ProcessReader
 
 
 class _Saves(NamedTuple):
@@ -97,7 +96,7 @@ class BriefReader:
         self._info = Kept[RunInfo | None]()
         self._events = Kept[tuple[EventEntry, ...]]()
         self._heartbeats = Kept[Sequence[str]]()
-        self._workers = WorkerReader(run)
+        self._reader = ProcessReader(run, on_network=on_network)
         self._processes = Kept[RunReading]()
         self._saves = Kept[_Saves]()
         self._start = Kept[NextStart | None]()
@@ -106,7 +105,6 @@ class BriefReader:
         self._is_network = on_network
         self._whole: tuple[Signature, float, FileLook] | None = None
         self._signs: Signature = ()
-        self._empty_queue = KnownEmpty()
 
     def read(self, now: float) -> RunReading:
         """Returns what the files say.
@@ -175,17 +173,7 @@ class BriefReader:
         info = self._info.get(look.signature([run.run_file]), now, partial(read_info, run))
         logged = look.signature([run.event_log])
         events = self._events.get(logged, now, partial(_newest_events, run))
-        boxes = look.signature([run.inbox, run.active])
-        has_commands = not (self._is_network and self._empty_queue.holds(boxes, now))
-        read = partial(
-            read_processes,
-            run,
-            info,
-            now,
-            event_log=events,
-            has_commands=has_commands,
-            workers=self._workers,
-        )
+        read = partial(self._reader.read, info, now, look, events)
         heartbeats: Sequence[str | Path] = [run.worker_status(0), run.supervisor_status]
         if info is None or not are_gathered(run, info.worker_count):
             status = look.signature([run.status_directory])
@@ -194,8 +182,6 @@ class BriefReader:
         processes = self._processes.get(files, now, read)
         if processes.heartbeats.now != now and processes.heartbeats.state not in HAS_ENDED:
             processes = read()
-        if has_commands:
-            self._empty_queue.note(boxes, now, is_empty=processes.has_empty_queue)
         return processes
 
     def _read_saves(self, now: float) -> _Saves:
@@ -212,7 +198,7 @@ class BriefReader:
 
 
 def _files_of_processes(run: RunDirectory) -> Sequence[Path]:
-    """Returns what `read_processes` depends on, beside the heartbeats."""
+    """Returns what `ProcessReader` depends on, beside the heartbeats."""
     return (
         run.run_file,
         run.event_log,

@@ -17,6 +17,9 @@ KEPT_SECONDS = 120.0
 KEPT_SHARE = 0.1
 """Or after this part of the time for which none had changed, if that is longer."""
 
+LOOK_SECONDS = 3.0
+"""How long a look at files on a network disk serves; their clients keep what they know as long."""
+
 Signature = tuple[tuple[int, int], ...]
 """Of each path, when it changed and its size; of a directory, its inode instead."""
 
@@ -51,6 +54,47 @@ class FileLook:
             found = stats.st_mtime_ns, stats.st_ino if is_directory else stats.st_size
         self._known[path] = found
         return found
+
+
+class RecentLook:
+    """Looks at the files of a run that is read each second.
+
+    On a network disk, a look serves for some seconds, unless the run directory, the event log or
+    the commands changed. All that this library does to checkpoints is an event, and others change
+    the directory.
+    """
+
+    def __init__(self, run: RunDirectory, *, on_network: bool) -> None:
+        """Begins with none.
+
+        Args:
+            run: The run directory.
+            on_network: Whether it is on a network disk.
+        """
+        self._signs = (run.root, run.event_log, run.inbox, run.active)
+        self._is_network = on_network
+        self._known: tuple[Signature, float, FileLook] | None = None
+
+    def forget(self) -> None:
+        """Has the next look ask for all files."""
+        self._known = None
+
+    def take(self, now: float) -> FileLook:
+        """Returns what the files are; the same look as before while that serves.
+
+        Args:
+            now: Seconds since the epoch.
+        """
+        look = FileLook()
+        if not self._is_network:
+            return look
+        signs = look.signature(self._signs)
+        if self._known is not None:
+            known, taken_at, earlier = self._known
+            if signs == known and 0 <= now - taken_at < LOOK_SECONDS:
+                return earlier
+        self._known = signs, now, look
+        return look
 
 
 def signature_of(paths: Sequence[Path | str]) -> Signature:
@@ -115,32 +159,3 @@ class Kept(Generic[ResultT]):
         result = read()
         self._known = signature, now, result
         return result
-
-
-class KnownEmpty:
-    """Directories that were empty when they were read, until they change."""
-
-    def __init__(self) -> None:
-        self._known: tuple[Signature, float] | None = None
-
-    def holds(self, signature: Signature, now: float) -> bool:
-        """Whether they are empty, without reading them.
-
-        Args:
-            signature: That of the directories.
-            now: Seconds since the epoch.
-        """
-        if self._known is None:
-            return False
-        known, read_at = self._known
-        return known == signature and may_keep(known, read_at, now)
-
-    def note(self, signature: Signature, now: float, *, is_empty: bool) -> None:
-        """Is told what was read.
-
-        Args:
-            signature: That of the directories before they were read.
-            now: Seconds since the epoch.
-            is_empty: Whether all were empty.
-        """
-        self._known = (signature, now) if is_empty else None

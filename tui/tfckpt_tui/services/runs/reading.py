@@ -22,6 +22,7 @@ from tfckpt_trainer.rundir.heartbeats.gathered import WorkerReader
 from tfckpt_trainer.rundir.heartbeats.health import (
     HAS_ENDED,
     ProcessProbe,
+    is_late,
     process_lives,
     start_was_chosen,
 )
@@ -29,8 +30,9 @@ from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import EventEntry
-from tfckpt_trainer.rundir.records.run import RunInfo
-from tfckpt_trainer.rundir.storage.documents import load_if_exists, try_read
+from tfckpt_trainer.rundir.records.job import BatchJob
+from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorStatus
+from tfckpt_trainer.rundir.storage.documents import OnError, load_if_exists, try_read
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.batch.job_reader import JobReader, last_told
 from tfckpt_tui.services.metrics.metric_tail import RecentMetrics
@@ -40,6 +42,7 @@ from tfckpt_tui.services.runs.account import (
     find_next_start,
     give_account,
 )
+from tfckpt_tui.services.runs.file_changes import FileLook, Signature, may_keep
 from tfckpt_tui.services.runs.heartbeats import Heartbeats
 from tfckpt_tui.services.runs.process_watch import ProcessWatch
 
@@ -112,48 +115,108 @@ def event_directory(run: RunDirectory) -> Path:
     return run.root if info is None else run.root / info.tensorboard
 
 
-def read_processes(
-    run: RunDirectory,
-    info: RunInfo | None,
-    now: float,
-    *,
-    event_log: Iterable[EventEntry] | None = None,
-    has_commands: bool = True,
-    workers: WorkerReader | None = None,
-    lives: ProcessProbe = process_lives,
-) -> RunReading:
-    """Reads a run without its checkpoints.
+class ProcessReader:
+    """Reads one run without its checkpoints, again and again."""
+
+    def __init__(
+        self, run: RunDirectory, lives: ProcessProbe = process_lives, *, on_network: bool = False
+    ) -> None:
+        """Begins with nothing.
+
+        Args:
+            run: The run directory.
+            lives: Checks whether a process runs on this machine.
+            on_network: Whether it is on a network disk, where calls cost much.
+        """
+        self._run = run
+        self._lives = lives
+        self._is_network = on_network
+        self._workers = WorkerReader(run)
+        self._look: FileLook | None = None
+        self._supervisor: SupervisorStatus | None = None
+        self._job: BatchJob | None = None
+        self._slow_errors: list[Exception] = []
+        self._empty: tuple[Signature, float] | None = None
+
+    def read(
+        self,
+        info: RunInfo | None,
+        now: float,
+        look: FileLook,
+        event_log: Iterable[EventEntry] | None = None,
+    ) -> RunReading:
+        """Returns what the files say; but for the heartbeats of workers, once for each look.
+
+        Args:
+            info: The description of the run.
+            now: Seconds since the epoch.
+            look: What the files are; the same one as before if they count as unchanged.
+            event_log: The newest entries of the event log if they are known, oldest first.
+        """
+        run = self._run
+        errors: list[Exception] = []
+        count = info.worker_count if info is not None else None
+        statuses = self._workers.read(count, now, errors.append)
+        self._read_slow(look, now)
+        errors += self._slow_errors
+        heartbeats = Heartbeats.judge(statuses, self._supervisor, now, self._lives)
+        chief = heartbeats.chief
+        pending, working = self._read_queue(look, now, errors.append)
+        return RunReading(
+            run,
+            heartbeats,
+            info,
+            self._job,
+            tuple(read_entries(run, newest=EVENTS_KEPT) if event_log is None else event_log),
+            start_is_chosen=chief is not None and start_was_chosen(run, chief, now),
+            pending=pending,
+            working=working,
+            clock_ahead=known_ahead(run),
+            problems=as_problems(errors),
+        )
+
+    def _read_slow(self, look: FileLook, now: float) -> None:
+        """Reads what changes with a look, or is due."""
+        supervisor = self._supervisor
+        is_due = supervisor is not None and is_late(supervisor, now)
+        if look is self._look and not is_due:
+            return
+        self._look, self._slow_errors = look, []
+        self._supervisor = read_supervisor(self._run, self._slow_errors.append)
+        self._job = read_job_record(self._run, self._slow_errors.append)
+
+    def _read_queue(
+        self, look: FileLook, now: float, on_error: OnError
+    ) -> tuple[tuple[Command, ...], tuple[Command, ...]]:
+        """Returns the commands that wait and those that are worked on.
+
+        On a network disk, directories that were empty are read again once they have changed.
+        """
+        boxes = look.signature([self._run.inbox, self._run.active]) if self._is_network else ()
+        if self._is_network and self._empty is not None:
+            known, read_at = self._empty
+            if known == boxes and may_keep(known, read_at, now):
+                return (), ()
+        errors: list[Exception] = []
+        queue = CommandQueue(self._run, errors.append)
+        # In this order, none is missed that is accepted in between.
+        pending = try_read(queue.pending, errors.append) or ()
+        working = try_read(queue.working, errors.append) or ()
+        for error in errors:
+            on_error(error)
+        self._empty = None if pending or working or errors else (boxes, now)
+        return tuple(pending), tuple(working)
+
+
+def read_processes(run: RunDirectory, info: RunInfo | None, now: float) -> RunReading:
+    """Reads a run once, without its checkpoints.
 
     Args:
         run: The run directory.
         info: The description of the run.
         now: Seconds since the epoch.
-        event_log: The newest entries of the event log if they are known, oldest first.
-        has_commands: Whether there may be commands in the queue.
-        workers: Reads the heartbeats of the workers; keep it for repeated reads.
-        lives: Checks whether a process runs on this machine.
     """
-    errors: list[Exception] = []
-    count = info.worker_count if info is not None else None
-    statuses = (workers or WorkerReader(run)).read(count, now, errors.append)
-    heartbeats = Heartbeats.judge(statuses, read_supervisor(run, errors.append), now, lives)
-    chief, queue = heartbeats.chief, CommandQueue(run, errors.append)
-    # In this order, none is missed that is accepted in between.
-    pending = (try_read(queue.pending, errors.append) or ()) if has_commands else ()
-    working = (try_read(queue.working, errors.append) or ()) if has_commands else ()
-    record = read_job_record(run, errors.append)
-    return RunReading(
-        run,
-        heartbeats,
-        info,
-        record,
-        tuple(read_entries(run, newest=EVENTS_KEPT) if event_log is None else event_log),
-        start_is_chosen=chief is not None and start_was_chosen(run, chief, now),
-        pending=tuple(pending),
-        working=tuple(working),
-        clock_ahead=known_ahead(run),
-        problems=as_problems(errors),
-    )
+    return ProcessReader(run).read(info, now, FileLook())
 
 
 def look_closely(reading: RunReading) -> RunReading:
