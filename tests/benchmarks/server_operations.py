@@ -1,4 +1,4 @@
-"""What a run of two and of four workers asks of the server of a network disk, by who asks and for what.
+"""What a run of two or four workers asks of the server of a network disk, by who asks for what.
 
     python tests/benchmarks/server_operations.py [--seconds N] [--settle N]
         [--runs N] [--live N] [--call-seconds S] [--run-workers N ...] [--workers N ...]

@@ -16,7 +16,8 @@ class JsonError(ValueError):
 def decode_json(text: bytes | str, kind: type[_Kind]) -> _Kind:
     """Decodes a text that anyone may have written.
 
-    The depth is bounded by a limit of Python, 1,000 to 10,000 by its release, and integers by 64 bits.
+    The depth is bounded by a limit of Python (1,000 to 10,000 by its release), integers by 64
+    bits.
 
     Args:
         text: The text, of bounded size.
