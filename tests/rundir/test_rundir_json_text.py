@@ -32,7 +32,7 @@ ALL = [
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("text", ALL)
+@pytest.mark.parametrize("text", ALL, ids=range(len(ALL)))
 def test_what_is_no_json_of_its_kind_is_one_error(text):
     with pytest.raises(JsonError):
         decode_json(text, dict[str, Any])
@@ -41,7 +41,7 @@ def test_what_is_no_json_of_its_kind_is_one_error(text):
     assert _key_of(text) is None
 
 
-@pytest.mark.parametrize("text", [DEEP, DEEP_WHOLE])
+@pytest.mark.parametrize("text", [DEEP, DEEP_WHOLE], ids=["open", "whole"])
 def test_deep_json_is_called_that(text):
     with pytest.raises(JsonError, match="it is nested too deeply"):
         decode_json(text, dict[str, Any])
