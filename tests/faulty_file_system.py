@@ -293,6 +293,12 @@ class _Server:
     def do_unlink(self, path: str) -> None:
         os.unlink(path)
 
+    def do_symlink(self, path: str, target: str) -> None:
+        os.symlink(target, path)
+
+    def do_readlink(self, path: str) -> str:
+        return os.readlink(path)
+
     def do_rename(self, path: str, target: str) -> None:
         os.rename(path, self._backing + target)
 

@@ -11,7 +11,7 @@ import contextlib
 import importlib.util
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from unittest.mock import patch
 
 import psutil
 
+from faulty_file_system import FaultyMount, faulty_mounts
 from tensorflow_processes import (
     TENSORFLOW,
     TENSORFLOW_KERAS_2,
@@ -40,7 +41,6 @@ SAME_SECONDS = 0.1
 MISSING = 1 << 22
 """No process has this number."""
 ACTIONS = 12
-ALLOWED_STATUSES = range(5)
 Answer = tuple[int, Mapping[str, Any]]
 """The exit status of a command, and the JSON that it printed."""
 
@@ -80,7 +80,12 @@ INTERRUPTED = ("save", "save", "restore", "restore", "prune", "undo", "set", "st
 CHANGED = ("control/inbox", "control/active", "control/done", "saving", "records", "trash", ".")
 """Where a change of a name tells how far a command is."""
 STOPPED = ("launch", "launch", "damage", "drop", "move", "prune", "undo", "pin", "next-start")
-FAULTS = frozenset({*LIVE[LIVE.index("kill-chief") :], "damage", "move"})
+DISK_ERRORS = {"disk-full": "ENOSPC", "disk-quota": "EDQUOT", "disk-error": "EIO"}
+WRITES = ("write", "create", "truncate", "fsync", "mkdir", "rename")
+FAULTS = frozenset({*LIVE[LIVE.index("kill-chief") :], *DISK_ERRORS, "damage", "move"})
+HAS_FUSE = os.path.exists("/dev/fuse") and importlib.util.find_spec("mfusepy") is not None
+ON_A_SERVER = 0.3
+"""The share of cases on a file system that can be made to fail."""
 TRAINER_S, USER_S = ("save", "restore"), ("prune", "prune-rules", "undo", "pin")
 """Commands that a trainer carries out, and such as change checkpoints beside it."""
 
@@ -103,13 +108,17 @@ class LiveWorkers:
 
     def run(self, case: str, place: Path) -> Outcome:
         """Runs a schedule, and judges what it leaves."""
-        episode = Episode(case, place)
-        try:
-            found = episode.run()
-        except AssertionError as error:
-            found = [*episode.ledger.found, str(error)]
-        finally:
-            episode.kill_all()
+        with contextlib.ExitStack() as mounted:
+            disk = None
+            if HAS_FUSE and Random(f"disk {case}").random() < ON_A_SERVER:
+                (disk,) = mounted.enter_context(faulty_mounts(place, "disk"))
+            episode = Episode(case, place, disk)
+            try:
+                found = episode.run()
+            except AssertionError as error:
+                found = [*episode.ledger.found, str(error)]
+            finally:
+                episode.kill_all()
         story = f"{episode.form.strategy} {' '.join(episode.options)}: {', '.join(episode.done)}"
         return Outcome(episode.faults, (story, *found) if found else ())
 
@@ -125,10 +134,11 @@ class Episode:
         ledger: What must be true of it.
     """
 
-    def __init__(self, case: str, place: Path) -> None:
+    def __init__(self, case: str, place: Path, disk: FaultyMount | None) -> None:
         """Draws the run."""
         self._chance = Random(case)
-        self._case, self._place, self._root = case, place, place / "run"
+        self._case, self._disk = case, disk
+        self._root = (disk.root if disk is not None else place) / "run"
         self._root.mkdir()
         self.form = self._chance.choice(FORMS)
         self.options = [
@@ -137,17 +147,21 @@ class Episode:
             *self._chance.choice(((), (), ("--keep-last", "3"))),
         ]  # fmt: skip
         self.ledger, self.done, self.faults = LiveLedger(self._root), list[str](), 0
-        self._starts, self._frozen, self._has_killed = 0, list[psutil.Process](), False
+        self._starts, self._has_killed = 0, False
+        self._held = list[Callable[[], None]]()
 
     def run(self) -> list[str]:
         """Does what is drawn; returns what is violated."""
         self._launch()
         for _ in range(ACTIONS):
-            if self._frozen and self._chance.random() < 0.5:
+            if self._held and self._chance.random() < 0.5:
                 self._thaw()
-            self._act(self._chance.choice(LIVE if self.processes() else STOPPED))
+            live = LIVE if self._disk is None else (*LIVE, *DISK_ERRORS)
+            if not self.processes():
+                self._thaw()
+            self._act(self._chance.choice(live if self.processes() else STOPPED))
             self.ledger.note()
-            if self.processes() and not self._frozen and self._chance.random() < 0.6:
+            if self.processes() and not self._held and self._chance.random() < 0.6:
                 self._wait_for_steps()
         self._thaw()
         self._stop_fully()
@@ -172,6 +186,11 @@ class Episode:
         if method is not None or verb in {"kill", "freeze"}:
             self.done.append(action)
             method() if method is not None else self._signal(verb, who)
+        elif action in DISK_ERRORS and self._disk is not None:
+            self.done.append(action)
+            self._disk.set_faults(errors=dict.fromkeys(WRITES, DISK_ERRORS[action]))
+            self._held.append(self._disk.clear)
+            self.ledger.disturb()
         elif (words := self._words_of(action)) is not None:
             self._command(*words)
 
@@ -197,7 +216,7 @@ class Episode:
         return self._answer(self._begun(words), words)
 
     def _begun(self, words: Sequence[str]) -> CommandProcess:
-        seconds = 3 if self._frozen else 60 if words == ("stop",) else 15
+        seconds = 3 if self._held else 60 if words == ("stop",) else 15
         limit = ["--timeout", str(seconds)] if words[0] != "pin" else []
         rest = [str(self._root), *words[1:], *limit, "--json"]
         return CommandProcess("tfckpt_tui.cli.main", words[0], *rest)
@@ -205,7 +224,7 @@ class Episode:
     def _answer(self, command: CommandProcess, words: Sequence[str]) -> Answer:
         output, errors = command.communicate(MOST_SECONDS)
         code = command.wait()
-        assert code in ALLOWED_STATUSES and "Traceback" not in errors, f"{words}: {code} {errors}"
+        assert 0 <= code < 5 and "Traceback" not in errors, f"{words}: {code} {errors}"
         said = json.loads(output) if output.startswith("{") else {}
         message = (said.get("command") or said.get("error") or {}).get("message", "")
         self.done.append(f"{' '.join(words)} -> {code} {message[:80]}".strip())
@@ -289,7 +308,7 @@ class Episode:
                     self._has_killed = True
                 else:
                     process.suspend()
-                    self._frozen.append(process)
+                    self._held.append(process.resume)
         self.ledger.disturb()
 
     def _process_of(self, who: str) -> list[psutil.Process]:
@@ -307,9 +326,9 @@ class Episode:
         return []
 
     def _thaw(self) -> None:
-        while self._frozen:
+        while self._held:
             with contextlib.suppress(psutil.NoSuchProcess):
-                self._frozen.pop().resume()
+                self._held.pop()()
 
     def _damage(self) -> None:
         """Damages a file of the newest checkpoint, unless it is the only one."""
@@ -330,12 +349,13 @@ class Episode:
 
     def _drop(self) -> None:
         """Makes files of somebody else."""
+        self._thaw()
         names = {drop(self._root, self._chance) for _ in range(5)}
         self.ledger.leave_out(names - {""})
 
     def _move(self) -> None:
         """Moves the run directory."""
-        self._root = self._root.rename(self._place / f"moved-{len(self.done)}")
+        self._root = self._root.rename(self._root.with_name(f"moved-{len(self.done)}"))
         self.ledger = self.ledger.at(self._root)
 
     def _stop_fully(self) -> None:
