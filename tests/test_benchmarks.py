@@ -65,7 +65,7 @@ SMALL = {
     "restart": "--rounds 1",
     "restore_in_place": "--megabytes 1 --ages 1 --growth 1",
     "save": "--megabytes 1 --shared 1 --growth 1 --rounds 1",
-    "server_operations": "--seconds 2 --settle 0 --runs 30 --live 2 --run-workers 2 --workers 20",
+    "server_operations": "--seconds 2 --settle 0 --runs 30 --live 2 --workers 20",
     "state_walk": "600",
     "terminal_load": "--seconds 2 --presses 4 --hour 0",
     "verify": "--rounds 1 --small 20",

@@ -1,8 +1,8 @@
-"""What a run of two or four workers asks of the server of a network disk, by who asks for what.
+"""What a run of two workers asks of the server of a network disk, by who asks for what.
 
     python tests/benchmarks/server_operations.py [--seconds N] [--settle N]
         [--runs N] [--live N] [--call-seconds S] [--run-workers N ...] [--workers N ...]
-        [--only run|list|workers]
+        [--only run|list|workers|members]
 
 A FUSE file system of the tests, whose clients keep attributes for 3 s as NFS does, counts what
 reaches its server: first while nobody looks at the run, then while `watch`, the app and the list of
@@ -11,6 +11,9 @@ runs do on another machine.
 Then the list of many runs, of which some are live: what it asks while it is open, and how long
 after its first frame it has rows where each call takes a while. The first list remembers nothing.
 Live runs are simulated, with a heartbeat each second.
+
+With `--only members`, for six minutes, a run of two workers of which the second counts as one of
+many, and what a cluster of such runs would ask.
 
 Then a run of many workers, simulated likewise: what the app asks, one `status`, and the chief that
 gathers the heartbeats.
@@ -39,13 +42,23 @@ from terminal import Terminal
 from faulty_file_system import FaultyMount, faulty_mounts
 from many_workers import ManyWorkers
 from served_run import CACHE_SECONDS, Asked, ServedRun, served_run
+from tfckpt_trainer.launch.processes.log_limit import CHECK_SECONDS, LOG_SECONDS
+from tfckpt_trainer.launch.supervision.heartbeat_reader import EACH_SECONDS, OTHERS_SECONDS
+from tfckpt_trainer.rundir.heartbeats.attention import MEMBER_SECONDS
 from tfckpt_trainer.rundir.heartbeats.gathered import READ_EACH_SECOND
+from tfckpt_trainer.rundir.log_times import IDLE_LOG_SECONDS, IDLE_RECORD_SECONDS
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 RARE = 0.02
 """Operations a second that are not worth a line."""
 
 LONGEST_SECONDS = 300.0
+
+OF_A_READ = 5
+"""Operations that read a small file."""
+
+RUNS, RUN_WORKERS = 1000, 64
+"""The runs of a whole cluster, and the workers of each."""
 
 
 def report_asked(what: str, asked: Asked, seconds: float) -> None:
@@ -163,13 +176,15 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--live", type=int, default=20)
     parser.add_argument("--call-seconds", type=float, default=0.001)
-    parser.add_argument("--run-workers", type=int, nargs="*", default=[2, 4])
+    parser.add_argument("--run-workers", type=int, nargs="*", default=[2])
     parser.add_argument("--workers", type=int, nargs="*", default=[64, 1024])
-    parser.add_argument("--only", choices=["run", "list", "workers"])
+    parser.add_argument("--only", choices=["run", "list", "workers", "members"])
     options = parser.parse_args()
     if options.only in {None, "run"}:
         for count in options.run_workers:
             measure_run(count, options)
+    if options.only == "members":
+        measure_members(options)
     if options.only in {None, "list"}:
         with tempfile.TemporaryDirectory() as directory:
             measure_lists(Path(directory), options)
@@ -177,6 +192,37 @@ def main() -> None:
         for count in options.workers:
             with tempfile.TemporaryDirectory() as directory:
                 measure_workers(Path(directory), count, options.seconds)
+
+
+def measure_members(options: argparse.Namespace) -> None:
+    """Reports what a run asks whose other worker counts as one of many, and what many would ask."""
+    what = "two workers, as of many, nobody looks"
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        served_run(Path(directory), "--few", "1") as served,
+    ):
+        time.sleep(options.settle)
+        # A long one has each of its heartbeats; a short one only shows that this works.
+        seconds = max(options.seconds, min(MEMBER_SECONDS, 4 * options.seconds))
+        asked = served.count(seconds)
+        report_asked(what, asked, seconds)
+    a_second = {who: calls.total() / seconds for who, calls in asked.items()}
+    member = a_second.pop("worker 1", 0.0)
+    more = supervisor_asks(RUN_WORKERS) - supervisor_asks(2)
+    whole = RUNS * (sum(a_second.values()) + more + (RUN_WORKERS - 1) * member)
+    report(
+        f"{RUNS:,} runs of {RUN_WORKERS} workers, reckoned from these",
+        [whole],
+        "operations a second",
+    )
+
+
+def supervisor_asks(count: int) -> float:
+    """Returns the operations a second of a supervisor for the logs and heartbeats of workers."""
+    times = count / max(IDLE_RECORD_SECONDS, IDLE_LOG_SECONDS * count)
+    sizes = count / max(CHECK_SECONDS, LOG_SECONDS * count)
+    heartbeats = OF_A_READ * count / max(OTHERS_SECONDS, EACH_SECONDS * count)
+    return times + sizes + heartbeats
 
 
 def measure_run(count: int, options: argparse.Namespace) -> None:

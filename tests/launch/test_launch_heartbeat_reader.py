@@ -11,8 +11,9 @@ import pytest
 
 from tfckpt_trainer.launch.supervision import heartbeat_reader
 from tfckpt_trainer.launch.supervision.heartbeat_reader import OTHERS_SECONDS, HeartbeatReader
-from tfckpt_trainer.rundir.heartbeats.attention import IDLE_LOST_SECONDS, IDLE_SECONDS
+from tfckpt_trainer.rundir.heartbeats.attention import IDLE_LOST_SECONDS, IDLE_SECONDS, MEMBER
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_namespace
+from tfckpt_trainer.rundir.heartbeats.stragglers import silent_worker
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import store
@@ -94,17 +95,35 @@ def test_all_are_read_each_second_while_the_chief_makes_no_step(followed):
     # The last worker has died, so the step of the chief ends with nobody.
     for index in range(WORKERS - 1):
         followed.beat(index, began + IDLE_SECONDS, last_step_at=began)
-    for second in (11, 12, 13, 14, 15):
+    for second in (12, 13, 14, 15, 16):
         statuses = followed.read_at(began + second)
         assert set(followed.taken) == set(range(WORKERS)), second
     assert followed.looks
     assert followed.now - statuses[WORKERS - 1].updated_at >= IDLE_LOST_SECONDS
 
 
+def test_a_worker_with_rare_heartbeats_is_silent_as_soon_as_others(followed):
+    began = followed.now
+    followed.beat_all(began, **MEMBER._asdict())
+    followed.beat(0, began + 100)
+    followed.read_at(began + 100, everything=True)
+    for second in range(100, 106):
+        followed.read_at(began + second + 1)
+    # Without a step, those that live write each second.
+    for second in range(106, 120):
+        for index in range(WORKERS - 1):
+            followed.beat(index, began + second, last_step_at=began + 100, **LOOKED_AT)
+        statuses = followed.read_at(began + second)
+        silent = silent_worker([*statuses.values()], began + second)
+        assert (silent is not None) is (second > 100 + IDLE_LOST_SECONDS), second
+    assert silent is not None
+    assert silent[0] == WORKERS - 1
+
+
 def test_a_late_chief_is_looked_at(followed):
-    followed.read_at(followed.now + IDLE_SECONDS + 1)
+    followed.read_at(followed.now + IDLE_SECONDS + 1.5)
     assert (followed.taken, followed.looks) == ([0], 0)
-    followed.read_at(followed.now + 2)
+    followed.read_at(followed.now + 1)
     assert set(followed.taken) == set(range(WORKERS))
     assert followed.looks == 1
 
@@ -138,7 +157,7 @@ def test_nobody_looks_while_heartbeats_become_rare_one_after_the_other(followed)
 
 
 def test_frequent_heartbeats_are_read_each_second(followed):
-    began = followed.now + 11
+    began = followed.now + 12
     followed.beat_all(began, **LOOKED_AT)
     for second in range(3):
         followed.read_at(began + second)

@@ -9,9 +9,8 @@ import pytest
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.heartbeats import attention
 from tfckpt_trainer.rundir.heartbeats.attention import (
-    IDLE_LOST_SECONDS,
-    IDLE_SECONDS,
-    INTERVAL_SECONDS,
+    FREQUENT,
+    IDLE,
     Attention,
     look_at,
 )
@@ -51,15 +50,25 @@ def test_a_look_or_a_command_of_another_machine_is_noticed(runs, looks):
     here, there = runs
     writer = Attention(here, asks=True)
     assert writer.is_given, "who started it looks"
-    assert (writer.interval_seconds, writer.lost_after_seconds) == (INTERVAL_SECONDS, None)
+    assert writer.pace == FREQUENT
     wait_until(lambda: is_left_alone(writer), 10, "nobody looks")
-    told = writer.interval_seconds, writer.lost_after_seconds
-    assert told == (IDLE_SECONDS, IDLE_LOST_SECONDS)
+    assert writer.pace == IDLE
     if looks == "a look":
         look_at(there)
     else:
         CommandQueue(there).submit(CommandKind.SAVE, requested_by="test")
     wait_until(lambda: asked(writer).is_given, 10, "it is noticed")
+
+
+def test_one_of_many_workers_asks_once_in_its_pause(runs, mounts):
+    here, _ = runs
+    writer = Attention(here, asks=True)
+    asked(writer)
+    mounts[0].count_calls()
+    for _ in range(20):
+        writer.ask(3600.0)
+    assert not mounts[0].count_calls()
+    wait_until(lambda: asked(writer) and mounts[0].count_calls(), 10, "it asks otherwise")
 
 
 def test_a_look_is_few_calls_and_is_repeated_rarely(runs, mounts):
@@ -89,5 +98,5 @@ def test_a_local_disk_has_a_heartbeat_each_second(tmp_path, monkeypatch):
     before = run.inbox.stat().st_mtime_ns
     look_at(run)
     writer = asked(Attention(run, asks=True))
-    assert (writer.interval_seconds, writer.lost_after_seconds) == (INTERVAL_SECONDS, None)
+    assert writer.pace == FREQUENT
     assert run.inbox.stat().st_mtime_ns == before

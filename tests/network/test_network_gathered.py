@@ -9,6 +9,7 @@ import pytest
 
 from faulty_file_system import FaultyMount
 from many_workers import CHIEF_PID, ManyWorkers
+from tfckpt_trainer.rundir.heartbeats.attention import IDLE_LOST_SECONDS, MEMBER
 from tfckpt_trainer.rundir.heartbeats.gathered import (
     FEW,
     GATHERED_SECONDS,
@@ -104,6 +105,26 @@ def test_one_that_dies_is_lost_as_soon_as_its_own_file_tells_it(seen):
         assert seen.now - died_at < 10
     assert seen.lost() == {17}
     assert 5 <= seen.now - died_at <= 7
+
+
+def test_one_whose_own_heartbeat_is_rare_is_lost_as_late_as_one_that_nobody_looked_at(seen):
+    workers, stood_at = seen.workers, seen.now
+    for index in range(1, COUNT):
+        workers.write(workers.status(index, seen.now, **MEMBER._asdict()))
+    while seen.now < stood_at + 100:
+        seen.now += 1
+        workers.write(workers.status(0, seen.now, last_step_at=seen.now))
+        assert not seen.lost(), "the steps of the chief tell of all"
+    stood_at = seen.now
+    while not seen.lost():
+        seen.now += 1
+        # Without a step, those that live write each second.
+        told = (0,) if seen.now - stood_at <= 5 else set(range(COUNT)) - {17}
+        for index in told:
+            workers.write(workers.status(index, seen.now, last_step_at=stood_at))
+        assert seen.now - stood_at < 20
+    assert seen.lost() == {17}
+    assert IDLE_LOST_SECONDS <= seen.now - stood_at <= IDLE_LOST_SECONDS + 2
 
 
 def test_a_chief_that_gathers_no_more_hides_nobody(seen):

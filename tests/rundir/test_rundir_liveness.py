@@ -13,6 +13,7 @@ from beating import beating, end
 from real_file_systems import fill, is_full, small_ext4, small_tmpfs
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.heartbeats import clock, liveness
+from tfckpt_trainer.rundir.heartbeats.attention import FREQUENT, MEMBER, Pace
 from tfckpt_trainer.rundir.heartbeats.health import is_live, process_lives
 from tfckpt_trainer.rundir.heartbeats.liveness import (
     find_other_trainer,
@@ -91,6 +92,40 @@ def test_a_heartbeat_of_long_ago_is_not_waited_for(run):
     long_ago = time.time() - 100
     os.utime(run.worker_status(0), (long_ago, long_ago))
     assert find_other_trainer(run, sleep=never) is None
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_worker_with_rare_heartbeats_lives_while_its_chief_makes_steps(run, monkeypatch, lives):
+    run.create()
+    slept, long_ago = [], time.time() - 100
+
+    def step(seconds: float) -> None:
+        slept.append(seconds)
+        monkeypatch.setattr(time, "monotonic", lambda: sum(slept))
+        if lives:
+            beat_at(0, time.time(), FREQUENT)
+
+    def beat_at(index: int, at: float, pace: Pace) -> None:
+        status = WorkerStatus(
+            index=index,
+            host="elsewhere",
+            pid=7,
+            process_started_at=1.0,
+            updated_at=at,
+            **pace._asdict(),
+            activity=Activity.TRAINING,
+            step=5,
+            last_step_at=at,
+        )
+        store(run.worker_status(index), status)
+        os.utime(run.worker_status(index), (at, at))
+
+    beat_at(1, long_ago, MEMBER)
+    beat_at(0, time.time() - 20, FREQUENT)
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
+    found = find_other_trainer(run, 1, sleep=step)
+    assert (found is not None) is lives
+    assert slept
 
 
 def test_without_a_heartbeat_nobody_lives(run):

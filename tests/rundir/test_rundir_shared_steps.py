@@ -6,9 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfckpt_trainer.rundir.heartbeats.attention import IDLE_LOST_SECONDS, IDLE_SECONDS
+from tfckpt_trainer.rundir.heartbeats.attention import (
+    FREQUENT,
+    IDLE_LOST_SECONDS,
+    IDLE_SECONDS,
+    MEMBER,
+)
 from tfckpt_trainer.rundir.heartbeats.clock import TOLERANCE_SECONDS
-from tfckpt_trainer.rundir.heartbeats.health import WorkerState, worker_state
+from tfckpt_trainer.rundir.heartbeats.health import WorkerState, is_late, worker_state
 from tfckpt_trainer.rundir.heartbeats.shared_steps import with_shared_steps
 from tfckpt_trainer.rundir.records.worker import Activity, Phase, WorkerStatus
 
@@ -57,6 +62,25 @@ def test_while_somebody_looks_a_worker_is_lost_after_five_seconds():
     (other,) = heard(beat(1, 50), chief=beat(0, 1, **often))
     assert worker_state(other, NOW + 3.9) is WorkerState.TRAINING
     assert worker_state(other, NOW + 4.1) is WorkerState.LOST
+
+
+@pytest.mark.parametrize("ago", [0.5, 110], ids=["just before it died", "long before"])
+def test_a_worker_with_rare_heartbeats_is_lost_as_soon_as_one_with_usual_ones(ago):
+    rare = beat(1, ago, **MEMBER._asdict())
+    (other,) = heard(rare, chief=beat(0, 1, **FREQUENT._asdict()))
+    limit = max(rare.updated_at, NOW - 1) + IDLE_LOST_SECONDS
+    assert worker_state(other, limit + 0.4) is not WorkerState.LOST
+    assert worker_state(other, limit + 0.6) is WorkerState.LOST
+    assert is_late(other, NOW + 4), "its own file is read before that"
+    # Its own newer heartbeat, which it writes once there are no steps, counts again.
+    newer = beat(1, -10, **FREQUENT._asdict())
+    assert heard(newer) == [newer]
+
+
+def test_only_rare_heartbeats_change_where_that_is_wanted():
+    rare, usual = beat(1, 50, **MEMBER._asdict()), beat(2, 50)
+    told = with_shared_steps([CHIEF, rare, usual], only_rare=True)
+    assert told == [CHIEF, *heard(rare), usual]
 
 
 @pytest.mark.parametrize(

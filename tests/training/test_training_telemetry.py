@@ -24,7 +24,13 @@ from tfckpt_trainer.rundir.records.checkpoint import SaveOverhead, WorkerFacts
 from tfckpt_trainer.rundir.records.command import CommandKind
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.stacks import StackRequest, WorkerStacks
-from tfckpt_trainer.rundir.records.worker import Activity, NotFiniteMetric, Phase, SaveStatus
+from tfckpt_trainer.rundir.records.worker import (
+    Activity,
+    NotFiniteMetric,
+    Phase,
+    SaveStatus,
+    WorkerStatus,
+)
 from tfckpt_trainer.rundir.stack_requests import ask_for_stacks
 from tfckpt_trainer.rundir.storage.documents import load, store, try_read
 from waiting import wait_until
@@ -372,6 +378,49 @@ def test_on_a_network_disk_a_heartbeat_is_rare_while_nobody_looks_and_steps_go_o
     wait_until(lambda: any(written[1:]), 60, "a heartbeat, with what steps reported")
     metrics.last_step_at = time.time() - 6
     wait_until(lambda: read_workers(run)[0].lost_after_seconds is None, 60, "a frequent one")
+    heartbeat.stop()
+
+
+def test_a_member_of_many_workers_writes_more_rarely_while_its_steps_are_short(
+    tmp_path, monkeypatch
+):
+    from tfckpt_trainer.rundir.heartbeats import attention
+    from tfckpt_trainer.training.telemetry.heartbeat import Heartbeat
+    from tfckpt_trainer.training.telemetry.step_metrics import StepMetrics
+
+    monkeypatch.setattr(attention, "is_network_file_system", lambda _: True)
+    monkeypatch.setattr(attention, "LOOKED_AT_SECONDS", 0.0)
+    run, metrics = RunDirectory(tmp_path), StepMetrics()
+    run.create()
+
+    def told():
+        status = load(run.worker_status(1), WorkerStatus)
+        return attention.Pace(status.interval_seconds, status.lost_after_seconds)
+
+    heartbeat = Heartbeat(
+        run,
+        1,
+        metrics,
+        total_steps=None,
+        attention=attention.Attention(run, asks=True),
+        every_second=lambda _: "",
+        is_member=True,
+    )
+    metrics.activity, metrics.last_step_at = Activity.TRAINING, time.time() + 3600
+    metrics.step_seconds.append(0.1)
+    heartbeat.start()
+    assert told() == attention.MEMBER
+    for change, pace in (
+        ({"activity": Activity.PAUSED}, attention.IDLE),
+        ({"activity": Activity.TRAINING}, attention.MEMBER),
+        ({"steps_per_call": 20}, attention.IDLE),
+        ({"last_step_at": time.time() - 600}, attention.FREQUENT),
+    ):
+        for name, value in change.items():
+            setattr(metrics, name, value)
+        if pace is attention.MEMBER:
+            heartbeat.nudge()
+        wait_until(lambda pace=pace: told() == pace, 60, f"{change}")
     heartbeat.stop()
 
 

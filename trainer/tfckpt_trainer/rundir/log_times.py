@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,9 @@ RECORD_SECONDS = 0.5
 
 IDLE_RECORD_SECONDS = 20.0
 """The same on a network disk while nobody looks at the run."""
+
+IDLE_LOG_SECONDS = 5.0
+"""The same for each log, if there are many."""
 
 MAX_RECORDS = 8192
 """Number of records beyond which every second of the older ones is dropped."""
@@ -85,15 +88,16 @@ class LogTimesRecorder:
         self._recorded_at = float("-inf")
         self._known: dict[Path, tuple[int, int, int]] = {}
 
-    def record_if_due(self, logs: Iterable[Path], *, is_looked_at: bool = True) -> None:
+    def record_if_due(self, logs: Collection[Path], *, is_looked_at: bool = True) -> None:
         """Records the sizes of `logs`, at most every `RECORD_SECONDS`.
 
         Args:
             logs: The logs.
-            is_looked_at: Whether somebody looks at the run; otherwise `IDLE_RECORD_SECONDS`.
+            is_looked_at: Whether somebody looks at the run; otherwise it is done more rarely.
         """
         now = self._clock()
-        pause = RECORD_SECONDS if is_looked_at else IDLE_RECORD_SECONDS
+        idle = max(IDLE_RECORD_SECONDS, IDLE_LOG_SECONDS * len(logs))
+        pause = RECORD_SECONDS if is_looked_at else idle
         if not 0 <= now - self._recorded_at < pause:
             self.record(logs)
 

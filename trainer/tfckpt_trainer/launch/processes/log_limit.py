@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +22,9 @@ from tfckpt_trainer.rundir.storage.files import (
 CHECK_SECONDS = 60.0
 """Interval at which the sizes of logs are looked at."""
 
+LOG_SECONDS = 3.0
+"""The same for each log, if there are many."""
+
 
 class LogLimit:
     """Empties logs that became too large, and keeps the newest part of each beside it."""
@@ -37,7 +40,7 @@ class LogLimit:
         self._clock = clock
         self._due_at = 0.0
 
-    def apply_if_due(self, logs: Iterable[Path]) -> None:
+    def apply_if_due(self, logs: Collection[Path]) -> None:
         """Empties those `logs` that are too large, at most every `CHECK_SECONDS`.
 
         Args:
@@ -46,7 +49,7 @@ class LogLimit:
         now = self._clock()
         if now < self._due_at:
             return
-        self._due_at = now + CHECK_SECONDS
+        self._due_at = now + max(CHECK_SECONDS, LOG_SECONDS * len(logs))
         for log in logs:
             # A log that cannot be emptied grows on.
             with suppress(OSError, DamagedFileError):

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from tfckpt_trainer.rundir.heartbeats.attention import look_at
+from tfckpt_trainer.rundir.heartbeats.attention import INTERVAL_SECONDS, look_at
 from tfckpt_trainer.rundir.heartbeats.health import is_late, lost_after, stands
 from tfckpt_trainer.rundir.heartbeats.reading import read_worker
-from tfckpt_trainer.rundir.heartbeats.shared_steps import is_shared
+from tfckpt_trainer.rundir.heartbeats.shared_steps import is_shared, with_shared_steps
 from tfckpt_trainer.rundir.heartbeats.stragglers import is_process_stopped
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
@@ -19,6 +19,10 @@ from tfckpt_trainer.rundir.storage.owners import is_own_there
 
 OTHERS_SECONDS = 120.0
 """Longest time between two reads of all heartbeats while the steps of the chief go on."""
+
+
+EACH_SECONDS = 20.0
+"""The same for each worker, if there are many."""
 
 
 class HeartbeatReader:
@@ -64,7 +68,8 @@ class HeartbeatReader:
             self._read_all(now)
         chief = self._statuses.get(0)
         if chief is None or not self._goes_on(now):
-            return dict(self._statuses)
+            found = with_shared_steps([*self._statuses.values()], only_rare=True)
+            return {status.index: status for status in found}
         as_chief = {
             "updated_at": chief.updated_at, "step": chief.step, "last_step_at": chief.last_step_at
         }  # fmt: skip
@@ -97,14 +102,17 @@ class HeartbeatReader:
 
     def _is_chief_due(self, now: float) -> bool:
         chief = self._statuses.get(0)
-        return chief is None or now - chief.updated_at > chief.interval_seconds
+        if chief is None:
+            return True
+        # A second later than it is due: one read finds it.
+        return now - chief.updated_at > chief.interval_seconds + INTERVAL_SECONDS
 
     def _goes_on(self, now: float) -> bool:
         """Whether all heartbeats are rare, and the chief tells of new steps in time."""
         chief = self._statuses.get(0)
         if chief is None or not self._are_calm or chief.lost_after_seconds is None:
             return False
-        if time.monotonic() - self._all_at >= OTHERS_SECONDS:
+        if time.monotonic() - self._all_at >= max(OTHERS_SECONDS, EACH_SECONDS * self._count):
             return False
         if chief.activity is not Activity.TRAINING or not is_shared(chief):
             return False

@@ -112,7 +112,7 @@ class Reporter:
 
     def beat(self) -> None:
         """Writes a heartbeat now."""
-        self._due_at = time.monotonic() + self.attention.interval_seconds
+        self._due_at = time.monotonic() + self.attention.pace.interval_seconds
         status = SupervisorStatus(
             pid=os.getpid(),
             host=host_name(),
@@ -120,8 +120,7 @@ class Reporter:
             namespace=process_namespace(),
             directory=directory_of(self._run),
             updated_at=time.time(),
-            interval_seconds=self.attention.interval_seconds,
-            lost_after_seconds=self.attention.lost_after_seconds,
+            **self.attention.pace._asdict(),
             state=self._state,
             attempt=self.attempt,
             restarts=self.restarts,

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.directory_changes import NETWORK_SECONDS, PolledDirectory
@@ -25,6 +26,15 @@ IDLE_SECONDS = 10.0
 IDLE_LOST_SECONDS = 15.0
 """Age at which such a heartbeat is too old: as late as one of each second after five."""
 
+MEMBER_SECONDS = 240.0
+"""The same of one of many workers whose short steps the chief makes too, and tells of."""
+
+MEMBER_LOST_SECONDS = 245.0
+"""Age at which such a heartbeat is too old, if the chief tells of no step."""
+
+MEMBER_LOOK_SECONDS = 60.0
+"""Interval at which such a worker asks whether somebody looks."""
+
 LOOKED_AT_SECONDS = 30.0
 """For so long after a look or a command somebody looks. So does who starts a worker."""
 
@@ -32,6 +42,23 @@ AGAIN_SECONDS = 15.0
 """Interval at which a reader says that it still looks."""
 
 _looked: dict[Path, float] = {}
+
+
+class Pace(NamedTuple):
+    """How often a process writes heartbeats.
+
+    Attributes:
+        interval_seconds: The interval at which they are due.
+        lost_after_seconds: The age at which one is too old; None for five intervals.
+    """
+
+    interval_seconds: float
+    lost_after_seconds: float | None
+
+
+FREQUENT = Pace(INTERVAL_SECONDS, None)
+IDLE = Pace(IDLE_SECONDS, IDLE_LOST_SECONDS)
+MEMBER = Pace(MEMBER_SECONDS, MEMBER_LOST_SECONDS)
 
 
 def look_at(run: RunDirectory, clock: Callable[[], float] = time.monotonic) -> None:
@@ -65,6 +92,7 @@ class Attention:
         self._is_network = is_network_file_system(run.root)
         self._inbox = PolledDirectory(run.inbox, NETWORK_SECONDS) if asks else None
         self._noticed_at = time.monotonic()
+        self._asked_at = float("-inf")
 
     @property
     def is_given(self) -> bool:
@@ -72,22 +100,23 @@ class Attention:
         return not self._is_network or time.monotonic() - self._noticed_at < LOOKED_AT_SECONDS
 
     @property
-    def interval_seconds(self) -> float:
-        """The interval at which heartbeats are due."""
-        return INTERVAL_SECONDS if self.is_given else IDLE_SECONDS
-
-    @property
-    def lost_after_seconds(self) -> float | None:
-        """The age at which a heartbeat of now is too old; None for five intervals."""
-        return None if self.is_given else IDLE_LOST_SECONDS
+    def pace(self) -> Pace:
+        """How often to write heartbeats."""
+        return FREQUENT if self.is_given else IDLE
 
     def notice(self) -> None:
         """Is told of a look or a command."""
         self._noticed_at = time.monotonic()
 
-    def ask(self) -> None:
-        """Asks the disk, if that is due."""
-        if self._is_network and self._inbox is not None:
+    def ask(self, pause: float = 0.0) -> None:
+        """Asks the disk, if that is due.
+
+        Args:
+            pause: Seconds since the last time that it takes at least.
+        """
+        now = time.monotonic()
+        if self._is_network and self._inbox is not None and now - self._asked_at >= pause:
+            self._asked_at = now
             # Who cannot read it says so elsewhere.
             with suppress(OSError):
                 if self._inbox.has_changed():

@@ -110,8 +110,14 @@ class WorkerReader:
             now: Seconds since the epoch.
             on_error: Called for each file that cannot be read.
         """
-        chief = read_worker(self._run, 0, on_error) if are_gathered(self._run, count) else None
-        if count is None or chief is None or not is_shared(chief):
+        if count is None or not is_network_file_system(self._run.root):
+            return read_workers(self._run, count, on_error)
+        if count <= FEW:
+            # Without a list of the directory, which takes as many calls as a heartbeat.
+            found = (read_worker(self._run, index, on_error) for index in range(count))
+            return [status for status in found if status is not None]
+        chief = read_worker(self._run, 0, on_error)
+        if chief is None or not is_shared(chief):
             return read_workers(self._run, count, on_error)
         self._take_gathered(chief, count, on_error)
         told = {status.index: status for status in self._with(chief)}

@@ -15,7 +15,12 @@ from pathlib import Path
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.heartbeats.attention import INTERVAL_SECONDS, look_at
 from tfckpt_trainer.rundir.heartbeats.clock import file_system_time, file_time, load_heartbeat
-from tfckpt_trainer.rundir.heartbeats.health import ProcessProbe, lost_after, process_lives
+from tfckpt_trainer.rundir.heartbeats.health import (
+    ProcessProbe,
+    heartbeat_age,
+    lost_after,
+    process_lives,
+)
 from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here, process_namespace
 from tfckpt_trainer.rundir.heartbeats.reading import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -211,6 +216,9 @@ class _Watch:
             age = _age_on_disk(self._run, path)
         except FileNotFoundError:
             return False
+        if isinstance(status, WorkerStatus) and status.measured_at is not None:
+            # The steps of its chief tell of it, and its own file need not.
+            age = min(age, heartbeat_age(status.updated_at, time.time()))
         identity = (written, status.updated_at)
         now = time.monotonic()
         seen, since = self._first.setdefault(path, (identity, now))

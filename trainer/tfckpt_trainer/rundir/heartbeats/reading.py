@@ -16,6 +16,7 @@ from tfckpt_trainer.rundir.heartbeats.health import (
     with_started,
     worker_state,
 )
+from tfckpt_trainer.rundir.heartbeats.shared_steps import with_shared_steps
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
@@ -27,6 +28,8 @@ def read_workers(
 ) -> list[WorkerStatus]:
     """Returns the heartbeats of the workers, by index. Skips damaged files.
 
+    Rare ones have the signs of life of shared steps.
+
     Args:
         run: The run directory.
         count: Number of workers of the run; heartbeats of higher indexes are ignored.
@@ -37,7 +40,7 @@ def read_workers(
     statuses = [
         status for status in read if status is not None and (count is None or status.index < count)
     ]
-    return sorted(statuses, key=lambda status: status.index)
+    return with_shared_steps(sorted(statuses, key=lambda one: one.index), only_rare=True)
 
 
 def read_worker(run: RunDirectory, index: int, on_error: OnError = ignore) -> WorkerStatus | None:

@@ -15,10 +15,12 @@ import psutil
 
 from tfckpt_trainer.errors import describe_error
 from tfckpt_trainer.rundir.heartbeats.attention import (
-    IDLE_LOST_SECONDS,
-    IDLE_SECONDS,
+    FREQUENT,
     INTERVAL_SECONDS,
+    MEMBER,
+    MEMBER_LOOK_SECONDS,
     Attention,
+    Pace,
 )
 from tfckpt_trainer.rundir.heartbeats.gathered import HeartbeatGatherer
 from tfckpt_trainer.rundir.heartbeats.health import stands
@@ -116,6 +118,9 @@ WRITE_SECONDS = 5.0
 ROUNDING_SECONDS = 0.5
 """So much earlier a heartbeat is due: the thread wakes each second."""
 
+SHORT_SECONDS = 1.0
+"""Longest usual time between steps with which those of the chief tell that a worker lives."""
+
 IDLE_STEPS_SECONDS = 120.0
 """Interval at which the reports of steps are written while nobody looks, as TensorFlow does."""
 
@@ -145,6 +150,7 @@ class Heartbeat:
         on_unwritten: Callable[[str], None] = lambda problem: None,
         job: str = "worker",
         gatherer: HeartbeatGatherer | None = None,
+        is_member: bool = False,
     ) -> None:
         self.file = HeartbeatFile(run.worker_status(index), WorkerStatus)
         self._run_directory = run
@@ -156,6 +162,7 @@ class Heartbeat:
         self._on_unwritten = on_unwritten
         self._job = job
         self._gatherer = gatherer
+        self._is_member = is_member
         self._process = psutil.Process()
         self._cpu: float | None = None
         self._cpu_at = 0.0
@@ -165,6 +172,7 @@ class Heartbeat:
         self._unwritten = ""
         self._told = ""
         self._due_at = self._steps_due_at = 0.0
+        self._pace_told = FREQUENT
         self._stopping = threading.Event()
         self._beat_now = threading.Event()
         self._awaited: deque[threading.Event] = deque()
@@ -239,8 +247,8 @@ class Heartbeat:
             awaited = [self._awaited.popleft() for _ in range(len(self._awaited))]
             trouble = self._do_chores(writes_steps=writes_steps) or self._unwritten
             now = time.monotonic()
-            interval = INTERVAL_SECONDS if self._is_frequent else IDLE_SECONDS
-            self._due_at = now + interval - ROUNDING_SECONDS
+            self._pace_told = self._pace
+            self._due_at = now + self._pace_told.interval_seconds - ROUNDING_SECONDS
             self._steps_due_at = now + IDLE_STEPS_SECONDS if writes_steps else self._steps_due_at
             self._told = trouble
             status = self._status(trouble)
@@ -261,7 +269,7 @@ class Heartbeat:
     def _do_chores(self, *, writes_steps: bool) -> str:
         """Runs the tasks that the loop leaves to the heartbeat; returns a problem or nothing."""
         try:
-            self._attention.ask()
+            self._attention.ask(MEMBER_LOOK_SECONDS if self._pace is MEMBER else 0.0)
             self._stacks.write_if_asked(is_looked_at=self._attention.is_given)
             if self._gatherer is not None and self._attention.is_given:
                 self._gatherer.gather(os.getpid(), self.process_started_at)
@@ -302,28 +310,33 @@ class Heartbeat:
                     is_asked
                     or time.monotonic() >= self._due_at
                     or self._do_chores(writes_steps=False) != self._told
-                    or self._is_frequent
+                    or self._pace is FREQUENT
+                    or self._pace.interval_seconds < self._pace_told.interval_seconds
                 )
             if is_due:
                 are_due = time.monotonic() >= self._steps_due_at
                 self.beat(writes_steps=is_asked or are_due or self._attention.is_given)
 
     @property
-    def _is_frequent(self) -> bool:
-        """Whether a heartbeat is due each second: somebody looks, or the steps do not go on."""
-        return self._attention.is_given or self._stands
+    def _pace(self) -> Pace:
+        """How often heartbeats are due: each second if somebody looks, or the steps do not go on.
 
-    @property
-    def _stands(self) -> bool:
+        While a member of many workers makes short steps, those of the chief tell that it lives.
+        """
         metrics = self._metrics
         usual = median(metrics.step_seconds)
         call_seconds = usual and usual * metrics.steps_per_call
-        return stands(metrics.activity, metrics.last_step_at, call_seconds, time.time())
+        if stands(metrics.activity, metrics.last_step_at, call_seconds, time.time()):
+            return FREQUENT
+        is_short = call_seconds is not None and call_seconds <= SHORT_SECONDS
+        makes_steps = metrics.activity is Activity.TRAINING and metrics.last_step_at is not None
+        if self._is_member and is_short and makes_steps and not self._attention.is_given:
+            return MEMBER
+        return self._attention.pace
 
     def _status(self, trouble: str) -> WorkerStatus:
         metrics = self._metrics
         reported = finite(metrics.reported)
-        is_frequent = self._is_frequent
         return WorkerStatus(
             index=self._index,
             host=host_name(),
@@ -332,8 +345,7 @@ class Heartbeat:
             namespace=process_namespace(),
             directory=directory_of(self._run_directory),
             updated_at=time.time(),
-            interval_seconds=INTERVAL_SECONDS if is_frequent else IDLE_SECONDS,
-            lost_after_seconds=None if is_frequent else IDLE_LOST_SECONDS,
+            **self._pace_told._asdict(),
             activity=metrics.activity,
             job=self._job,
             step=metrics.step,

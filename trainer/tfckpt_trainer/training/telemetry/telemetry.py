@@ -208,7 +208,7 @@ class Telemetry:
         )
         self.summaries = SummaryWriter(run, tensorboard, group.index, self.metrics)
         self.attention = Attention(run, asks=not group.is_chief)
-        gathers = group.is_chief and are_gathered(run, group.size)
+        is_gathered = are_gathered(run, group.size)
         self.heartbeat = Heartbeat(
             run,
             group.index,
@@ -218,7 +218,8 @@ class Telemetry:
             every_second=self._write_pending,
             on_unwritten=self._note_unwritten,
             job=group.job,
-            gatherer=HeartbeatGatherer(run, group.size) if gathers else None,
+            gatherer=HeartbeatGatherer(run, group.size) if is_gathered and group.is_chief else None,
+            is_member=is_gathered and not group.is_chief,
         )
         self.save_overhead = SaveOverheadMeter(run, self.event_log, self.metrics)
         self.command_trouble = ""

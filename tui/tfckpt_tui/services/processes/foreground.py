@@ -24,7 +24,7 @@ from tfckpt_trainer.words.times import CLOCK, local_time
 
 LOOK_SECONDS = 0.2
 
-NETWORK_READ_SECONDS = 2.0
+NETWORK_READ_SECONDS = 5.0
 """Seconds between two reads of what the supervisor reports on a network disk."""
 
 
@@ -65,17 +65,20 @@ def follow_run(
         signal.signal(number, pass_on)
     told: set[str] = set()
 
-    def report() -> None:
-        for entry in event_log.read_new():
+    def report() -> bool:
+        entries = event_log.read_new()
+        for entry in entries:
             told.add(entry.message)
             on_event(f"{local_time(entry.at, CLOCK)} {entry.message}")
+        return bool(entries)
 
     pause = NETWORK_READ_SECONDS if is_network_file_system(run.root) else 0.0
     last, read_at = supervisor, time.monotonic()
     while process_lives(supervisor.pid, supervisor.process_started_at):
         if time.monotonic() - read_at >= pause:
-            last, read_at = _newest_of(run, last), time.monotonic()
-            report()
+            read_at = time.monotonic()
+            # What it reports of its end is an event too.
+            last = _newest_of(run, last) if report() else last
         time.sleep(LOOK_SECONDS)
     last = _newest_of(run, last)
     report()
