@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 
 import pytest
@@ -25,8 +24,6 @@ pytestmark = pytest.mark.e2e
 
 COUNT = 64
 SETTLED_SECONDS = 100
-
-numbers = itertools.count()
 
 
 class Watched:
@@ -57,12 +54,8 @@ class Watched:
 
 
 @pytest.fixture
-def watched(mounts) -> Watched:
-    here, there = mounts
-    name = f"app-{next(numbers)}"
-    return Watched(
-        RunDirectory(here.root.parent / "server" / name), RunDirectory(here.root / name), there
-    )
+def watched(places) -> Watched:
+    return Watched(*places)
 
 
 def test_most_looks_ask_for_a_heartbeat_and_the_event_log(watched):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 
 import pytest
@@ -27,8 +26,6 @@ pytestmark = pytest.mark.e2e
 COUNT = 64
 MOST_OF_A_LOOK = 40
 """Calls for two files with all parts of their paths, and for the clock of the disk."""
-
-numbers = itertools.count()
 
 
 class Seen:
@@ -73,12 +70,8 @@ class Seen:
 
 
 @pytest.fixture
-def seen(mounts) -> Seen:
-    here, there = mounts
-    name = f"many-{next(numbers)}"
-    return Seen(
-        RunDirectory(here.root.parent / "server" / name), RunDirectory(here.root / name), there
-    )
+def seen(places) -> Seen:
+    return Seen(*places)
 
 
 def test_all_are_seen_with_the_calls_of_two_files(seen):
