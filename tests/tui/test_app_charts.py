@@ -308,7 +308,7 @@ async def test_a_copy_says_if_more_values_were_recorded(many):
         assert len(pilot.app.clipboard.splitlines()) == 1 + 20 + 11, "a rare metric is whole"
 
 
-async def test_a_copy_says_if_the_record_is_thinned_too(many):
+async def test_charts_and_a_copy_say_if_the_record_is_thinned(many):
     with many.run.series.open("ab") as file:
         for step in range(200, 6000):
             point = SeriesPoint(at=many.now, step=step, branch=0, metrics={"loss": float(step)})
@@ -317,6 +317,7 @@ async def test_a_copy_says_if_the_record_is_thinned_too(many):
     async with opened(many.run, size=WIDE) as pilot:
         screen = await charts_of(pilot)
         await until(pilot, lambda: not screen.charted().lacks_samples, "all values")
+        await until_shown(pilot, "of older steps, the ends and extremes of intervals are kept")
         await pilot.press("y")
         await until_shown(pilot, "series.jsonl has more")
 

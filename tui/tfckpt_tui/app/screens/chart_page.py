@@ -53,6 +53,7 @@ from tfckpt_tui.monitor.snapshot import RunSnapshot
 _STRIDE = 0.25
 _GAP = "   "
 _NOT_READ = "older values are still being read"
+_THINNED = "of older steps, the ends and extremes of intervals are kept"
 _EXAMPLE = "a part of a name, a glob such as val_*, or ~ and a regular expression"
 
 
@@ -369,6 +370,8 @@ class ChartPage(Page):
                 groups.append([(f"{word} ", "label"), (shown.show(one[VALUE]), "value")])
         if self.charted().lacks_samples:
             groups.insert(0, [(_NOT_READ, "warn")])
+        elif self.charted().series_is_thinned:
+            groups.append([(_THINNED, "muted")])
         return groups
 
     def on_resize(self) -> None:
