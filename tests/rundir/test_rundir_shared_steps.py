@@ -45,6 +45,7 @@ def heard(*others: WorkerStatus, chief: WorkerStatus = CHIEF) -> list[WorkerStat
 def test_a_worker_that_made_the_step_of_the_chief_is_heard_then():
     (other,) = heard(beat(1, 50, activity=Activity.SAVING, detail="ckpt-4", phase=Phase.STEP))
     assert (other.updated_at, other.measured_at) == (CHIEF.last_step_at, NOW - 50)
+    assert (other.step, other.measured_step) == (9, 5)
     assert (other.step, other.branch, other.last_step_at) == (9, 2, CHIEF.last_step_at)
     assert (other.activity, other.detail, other.phase) == (Activity.TRAINING, "", None)
     assert worker_state(other, NOW) is WorkerState.TRAINING

@@ -140,6 +140,15 @@ def test_a_worker_that_started_again_has_no_point_before_its_first_step(tmp_path
     assert steps == [[300, 310], [220]]
 
 
+def test_what_a_worker_measured_is_drawn_at_its_step_then(tmp_path: Path) -> None:
+    made = two_branches(tmp_path / "run")
+    told = {"step": 400, "updated_at": made.now + 60, "measured_at": made.now, "measured_step": 350}
+    made.worker(0, step_seconds=0.1, **told)
+    history = WorkerHistory()
+    history.add(SnapshotReader(made.run).read(made.now + 60))
+    assert [list(one.column(STEP)) for one in history.samples(0).segments(STEP_TIME)] == [[350]]
+
+
 def drawn(points: list[tuple[float, float | None]]) -> str:
     return "\n".join(
         "".join(span[0] for span in line.spans)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfckpt_trainer.rundir.heartbeats.shared_steps import measured_at
+from tfckpt_trainer.rundir.heartbeats.shared_steps import measured_at, measured_step
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_tui.charting.series import Samples, Series
@@ -65,7 +65,7 @@ def _point(status: WorkerStatus, began: float) -> SeriesPoint:
     }
     return SeriesPoint(
         at=measured_at(status),
-        step=round(measured_at(status) - began) if serves else status.step,
+        step=round(measured_at(status) - began) if serves else measured_step(status),
         branch=status.branch,
         metrics={name: float(value) for name, value in measured.items() if value is not None},
         step_seconds=status.step_seconds,

@@ -51,6 +51,11 @@ def measured_at(status: WorkerStatus) -> float:
     return status.updated_at if status.measured_at is None else status.measured_at
 
 
+def measured_step(status: WorkerStatus) -> int:
+    """Returns the step of a worker at which it measured what it tells of itself."""
+    return status.step if status.measured_step is None else status.measured_step
+
+
 def is_shared(chief: WorkerStatus) -> bool:
     """Whether the other workers make each step together with a chief."""
     return chief.job == _TOGETHER
@@ -78,6 +83,7 @@ def _heard(status: WorkerStatus, chief: WorkerStatus, step_at: float) -> WorkerS
         status,
         updated_at=step_at,
         measured_at=measured_at(status),
+        measured_step=measured_step(status),
         interval_seconds=chief.interval_seconds,
         lost_after_seconds=limit,
         step=chief.step,

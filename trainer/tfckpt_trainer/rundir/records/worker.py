@@ -168,6 +168,7 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
         write_problem: Why the chief cannot write a file of the run; empty if it can.
         measured_at: When it measured what it tells of itself, if a later step of the chief showed
             that it lives; None if that was at `updated_at`. Never in a file.
+        measured_step: Its step then; None likewise.
     """
 
     index: int
@@ -208,6 +209,7 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
     write_problem: str = ""
     lost_after_seconds: float | None = None
     measured_at: float | None = None
+    measured_step: int | None = None
 
     @property
     def call_seconds(self) -> float | None:
