@@ -15,7 +15,7 @@ from requirements import needs
 from standby_processes import standby_process
 from tfckpt_trainer.cluster.gpu_shares import open_accelerators
 from tfckpt_trainer.launch.launcher import launch
-from tfckpt_trainer.launch.local.standby import Program, as_program
+from tfckpt_trainer.launch.local.standby import Program, Standby, as_program
 from tfckpt_trainer.launch.options import LaunchOptions
 from tfckpt_trainer.launch.supervision.stop import stop_supervisor
 from tfckpt_trainer.rundir.event_log import read_entries
@@ -68,6 +68,35 @@ def test_a_process_with_an_open_gpu_is_known_by_its_descriptors(tmp_path):
     for number, name in enumerate(("/dev/null", *gpus, "/home/dev/nvidia0")):
         (tmp_path / str(number)).symlink_to(name)
     assert open_accelerators(tmp_path) == gpus
+
+
+CHOOSES_KERAS_2 = """
+import os, sys
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+import tensorflow as tf
+print(tf.keras.Model.__module__.partition(".")[0], os.getpid(), sys.argv[1:], flush=True)
+"""
+
+
+@pytest.mark.tensorflow
+@needs("Linux", "tf_keras")
+@pytest.mark.parametrize("is_module", [False, True])
+def test_a_script_that_chooses_its_keras_gets_it(tmp_path, is_module):
+    (tmp_path / "train.py").write_text(CHOOSES_KERAS_2)
+    words = ("train",) if is_module else ("train.py",)
+    program = Program("train" if is_module else "", (*words, "--steps", "5"))
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        standby = Standby(program, {}, output)
+        try:
+            wait_until(lambda: standby.is_ready, 90, "it has imported TensorFlow")
+            worker = standby.start_worker(0, {}, tmp_path, output)
+            wait_until(lambda: worker.exit_code is not None, 90, "the script ends")
+        finally:
+            standby.end()
+    assert worker.exit_code == 0
+    said = log.read_text().splitlines()[-1]
+    assert said == f"tf_keras {worker.pid} ['--steps', '5']"
 
 
 @pytest.mark.tensorflow

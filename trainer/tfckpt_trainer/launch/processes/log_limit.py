@@ -22,7 +22,7 @@ from tfckpt_trainer.rundir.storage.files import (
 CHECK_SECONDS = 60.0
 """Interval at which the sizes of logs are looked at."""
 
-LOG_SECONDS = 3.0
+LOG_SECONDS = 5.0
 """The same for each log, if there are many."""
 
 

@@ -32,7 +32,7 @@ MEMBER_SECONDS = 240.0
 MEMBER_LOST_SECONDS = 245.0
 """Age at which such a heartbeat is too old, if the chief tells of no step."""
 
-MEMBER_LOOK_SECONDS = 60.0
+MEMBER_LOOK_SECONDS = 120.0
 """Interval at which such a worker asks whether somebody looks."""
 
 LOOKED_AT_SECONDS = 30.0

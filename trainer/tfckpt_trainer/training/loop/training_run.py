@@ -58,6 +58,7 @@ from tfckpt_trainer.training.loop.save_schedule import SaveWhen
 from tfckpt_trainer.training.loop.shutdown import DATASET_ENDED, FinishedRun, Shutdown
 from tfckpt_trainer.training.loop.step_builder import StepBuilder
 from tfckpt_trainer.training.pipelines.iterators import keep_resources_at_exit
+from tfckpt_trainer.training.process.import_environment import end_watch
 from tfckpt_trainer.training.process.open_runs import (
     add_open_run,
     forget_left_run,
@@ -750,6 +751,7 @@ def _created_run_directory(run_dir: str | Path | None) -> RunDirectory:
     refuse_url(run_dir)
     # A symbolic link would give the run two names, for example in its manifests.
     run = RunDirectory(Path(os.path.realpath(run_dir)))
+    end_watch()
     refuse_another_run(run, os.environ)
     with explain_disk_errors(run):
         if not is_restart():

@@ -15,12 +15,14 @@ import select
 import signal
 import socket
 import sys
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import tfckpt_trainer.training  # noqa: F401  imports TensorFlow
 from tfckpt_trainer.cluster.gpu_shares import open_accelerators
+from tfckpt_trainer.training.process.import_environment import watch_changes
 from tfckpt_trainer.training.start.start_heartbeat import report_import
 
 Order = dict[str, Any]
@@ -126,6 +128,7 @@ def run_order(order: Order) -> None:
     # Unlike Python, NumPy does not reseed its random generator after a fork.
     np.random.seed()
     report_import()
+    watch_changes(partial(begin_anew, order))
     sys.argv = list(order["arguments"])
     if not order["is_safe"]:
         script = os.path.dirname(os.path.abspath(sys.argv[0]))
@@ -134,6 +137,18 @@ def run_order(order: Order) -> None:
         runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
     else:
         runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def begin_anew(order: Order) -> None:
+    """Has the interpreter begin anew with the script of an order.
+
+    The process stays, and so do its number and its output.
+    """
+    words = ["-m", order["module"]] if order["module"] else order["arguments"][:1]
+    if order["is_safe"]:
+        words.insert(0, "-P")
+    words.insert(0, sys.executable)
+    os.execve(sys.executable, [*words, *order["arguments"][1:]], order["environment"])
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from tfckpt_trainer.rundir.heartbeats.status_files import directory_of
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, Phase, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import store
+from tfckpt_trainer.training.process.import_environment import end_watch
 from tfckpt_trainer.training.process.signals_and_exit import is_restart
 
 START_SECONDS = 60.0
@@ -49,6 +50,7 @@ def report_start(phase: Phase) -> None:
     Raises:
         RefusedError: Another trainer writes these heartbeats, or a newer release wrote here.
     """
+    end_watch()
     place = _launched_worker()
     if place is None:
         return

@@ -24,7 +24,7 @@ from tfckpt_trainer.words.times import CLOCK, local_time
 
 LOOK_SECONDS = 0.2
 
-NETWORK_READ_SECONDS = 5.0
+NETWORK_READ_SECONDS = 10.0
 """Seconds between two reads of what the supervisor reports on a network disk."""
 
 
