@@ -491,7 +491,7 @@ def test_a_stopped_terminal_delays_nobody_and_is_drawn_again_later(
 def test_it_ends_at_once_whatever_its_threads_are_doing(made: RunFactory) -> None:
     hung = (
         "import time; from tfckpt_tui.monitor.snapshot_reader import SnapshotReader\n"
-        "SnapshotReader.read = lambda self, now: time.sleep(3600)\n"
+        "SnapshotReader.read = lambda *_, **more: time.sleep(3600)\n"
     )
     terminal = Terminal(str(made.run.root), code=hung + _OPEN, starts_python=True)
     terminal.wait_for("reading the run directory")
