@@ -27,12 +27,6 @@ DEFAULT_SECONDS = 10.0
 PROBE_SECONDS = 1.0
 """Time between two questions to a directory that answers."""
 
-LONG_SECONDS = 30.0
-"""A command that runs for longer, such as the app, asks less often."""
-
-LONG_PROBE_SECONDS = 5.0
-"""Time between its questions, or a part of the time that an answer may take."""
-
 GRACE_SECONDS = 2.0
 """How long a command that is interrupted may take to end."""
 
@@ -89,7 +83,7 @@ def run_guarded(act: Callable[[], int], paths: Sequence[Path], seconds: float) -
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(answers)
         output.redirect()
-        _be_child(act, paths, line, seconds)
+        _be_child(act, paths, line)
     os.close(line)
     output.opened()
     try:
@@ -100,15 +94,14 @@ def run_guarded(act: Callable[[], int], paths: Sequence[Path], seconds: float) -
         os.close(answers)
 
 
-def _be_child(act: Callable[[], int], paths: Sequence[Path], line: int, seconds: float) -> None:
+def _be_child(act: Callable[[], int], paths: Sequence[Path], line: int) -> None:
     """Runs the command and ends this process."""
     global _line
     _line = line
     code = int(ExitCode.PROBLEM)
     try:
         for number, path in enumerate(paths):
-            args = (path, number, line, _long_pause(seconds))
-            threading.Thread(target=_probe, args=args, daemon=True).start()
+            threading.Thread(target=_probe, args=(path, number, line), daemon=True).start()
         code = act()
         sys.stdout.flush()
     except SystemExit as error:
@@ -127,14 +120,8 @@ def _be_child(act: Callable[[], int], paths: Sequence[Path], line: int, seconds:
         os._exit(code & 0xFF)
 
 
-def _long_pause(seconds: float) -> float:
-    """Returns the time between two questions, if an answer may take so many seconds."""
-    return min(LONG_PROBE_SECONDS, seconds / 2)
-
-
-def _probe(path: Path, number: int, line: int, long_pause: float) -> None:
+def _probe(path: Path, number: int, line: int) -> None:
     """Reports each answer of the directory at `path`."""
-    began = time.monotonic()
     # Most commands are not on a network disk.
     from tfckpt_trainer.rundir.storage.server_facts import wait_for_server
 
@@ -144,8 +131,7 @@ def _probe(path: Path, number: int, line: int, long_pause: float) -> None:
             wait_for_server(path)
         with suppress(OSError):
             os.write(line, bytes([_FIRST_PATH + number]))
-        runs_long = time.monotonic() - began >= LONG_SECONDS
-        time.sleep(max(PROBE_SECONDS, long_pause) if runs_long else PROBE_SECONDS)
+        time.sleep(PROBE_SECONDS)
 
 
 class _Guard:
@@ -165,7 +151,6 @@ class _Guard:
         self._paths = paths
         self._seconds = seconds
         now = time.monotonic()
-        self._began = now
         self._answered = [now] * len(paths)
         self._app_is_open = False
         self._signal: tuple[int, float] | None = None
@@ -265,11 +250,7 @@ class _Guard:
 
     def _check(self) -> None:
         now = time.monotonic()
-        # It may have been asked that long ago.
-        grace = GRACE_SECONDS + (
-            _long_pause(self._seconds) if now - self._began >= LONG_SECONDS else 0
-        )
-        limit = self._seconds if self._signal is None else grace
+        limit = self._seconds if self._signal is None else GRACE_SECONDS
         silent = [
             (path, now - at)
             for path, at in zip(self._paths, self._answered, strict=True)
