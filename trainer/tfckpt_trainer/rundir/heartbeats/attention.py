@@ -92,7 +92,6 @@ class Attention:
         self._is_network = is_network_file_system(run.root)
         self._inbox = PolledDirectory(run.inbox, NETWORK_SECONDS) if asks else None
         self._noticed_at = time.monotonic()
-        self._asked_at = float("-inf")
 
     @property
     def is_given(self) -> bool:
@@ -112,12 +111,10 @@ class Attention:
         """Asks the disk, if that is due.
 
         Args:
-            pause: Seconds since the last time that it takes at least.
+            pause: Seconds since the last question that it takes at least.
         """
-        now = time.monotonic()
-        if self._is_network and self._inbox is not None and now - self._asked_at >= pause:
-            self._asked_at = now
+        if self._is_network and self._inbox is not None:
             # Who cannot read it says so elsewhere.
             with suppress(OSError):
-                if self._inbox.has_changed():
+                if self._inbox.has_changed(pause):
                     self.notice()

@@ -83,13 +83,16 @@ class PolledDirectory:
                 break
         return False
 
-    def has_changed(self) -> bool:
+    def has_changed(self, pause: float = 0.0) -> bool:
         """Asks now if that is due; returns whether the directory may have changed.
+
+        Args:
+            pause: Seconds since the last question that it takes at least.
 
         Raises:
             OSError: The directory cannot be read.
         """
-        return time.monotonic() - self._asked_at >= self._pause and self._ask()
+        return time.monotonic() - self._asked_at >= max(pause, self._pause) and self._ask()
 
     @property
     def _pause(self) -> float:

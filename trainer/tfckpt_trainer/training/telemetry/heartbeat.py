@@ -310,7 +310,6 @@ class Heartbeat:
                     is_asked
                     or time.monotonic() >= self._due_at
                     or self._do_chores(writes_steps=False) != self._told
-                    or self._pace is FREQUENT
                     or self._pace.interval_seconds < self._pace_told.interval_seconds
                 )
             if is_due:
