@@ -15,7 +15,7 @@ import pytest
 from rundir_factory import RunFactory
 
 from tfckpt_trainer.catalog.retention.policy import Policy, RetentionSettings
-from tfckpt_trainer.launch.processes.log_limit import LOG_SECONDS, LogLimit
+from tfckpt_trainer.launch.processes.log_limit import LogLimit, check_seconds
 from tfckpt_trainer.launch.processes.logs import open_run_log
 from tfckpt_trainer.rundir import command_queue, log_times
 from tfckpt_trainer.rundir.command_queue import CommandQueue, advance
@@ -55,7 +55,7 @@ class Year:
         settings = RetentionSettings(Policy(keep_last=KEPT), trash_hours=0.0)
         self.pruner = AutomaticPruner(self.run, settings, self.events)
         minutes, moments = count(), count(1)
-        self.log_limit = LogLimit(LOG, clock=lambda: next(minutes) * LOG_SECONDS * WORKERS)
+        self.log_limit = LogLimit(LOG, clock=lambda: next(minutes) * check_seconds(WORKERS))
         self.log_times = LogTimesRecorder(clock=lambda: float(next(moments)))
         self.logs = [self.run.worker_log(index) for index in range(WORKERS)]
         self.heartbeats = [

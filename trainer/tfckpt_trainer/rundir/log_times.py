@@ -80,6 +80,11 @@ def read_log_times(log: Path) -> LogTimes:
     return LogTimes(inode, tuple(moments), tuple(sizes))
 
 
+def idle_record_seconds(count: int) -> float:
+    """Returns the interval for so many logs on a network disk while nobody looks."""
+    return max(IDLE_RECORD_SECONDS, IDLE_LOG_SECONDS * count)
+
+
 class LogTimesRecorder:
     """Records the times and sizes of growing logs."""
 
@@ -89,15 +94,14 @@ class LogTimesRecorder:
         self._known: dict[Path, tuple[int, int, int]] = {}
 
     def record_if_due(self, logs: Collection[Path], *, is_looked_at: bool = True) -> None:
-        """Records the sizes of `logs`, at most every `RECORD_SECONDS`.
+        """Records the sizes of `logs`, if that is due.
 
         Args:
             logs: The logs.
-            is_looked_at: Whether somebody looks at the run; otherwise it is done more rarely.
+            is_looked_at: Whether somebody looks at the run; otherwise it is due more rarely.
         """
         now = self._clock()
-        idle = max(IDLE_RECORD_SECONDS, IDLE_LOG_SECONDS * len(logs))
-        pause = RECORD_SECONDS if is_looked_at else idle
+        pause = RECORD_SECONDS if is_looked_at else idle_record_seconds(len(logs))
         if not 0 <= now - self._recorded_at < pause:
             self.record(logs)
 

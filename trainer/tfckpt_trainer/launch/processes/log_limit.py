@@ -26,6 +26,11 @@ LOG_SECONDS = 5.0
 """The same for each log, if there are many."""
 
 
+def check_seconds(count: int) -> float:
+    """Returns the interval at which the sizes of so many logs are looked at."""
+    return max(CHECK_SECONDS, LOG_SECONDS * count)
+
+
 class LogLimit:
     """Empties logs that became too large, and keeps the newest part of each beside it."""
 
@@ -41,7 +46,7 @@ class LogLimit:
         self._due_at = 0.0
 
     def apply_if_due(self, logs: Collection[Path]) -> None:
-        """Empties those `logs` that are too large, at most every `CHECK_SECONDS`.
+        """Empties those `logs` that are too large, if it is time to look at them.
 
         Args:
             logs: Logs of processes of this machine. Another one may not know its new size.
@@ -49,7 +54,7 @@ class LogLimit:
         now = self._clock()
         if now < self._due_at:
             return
-        self._due_at = now + max(CHECK_SECONDS, LOG_SECONDS * len(logs))
+        self._due_at = now + check_seconds(len(logs))
         for log in logs:
             # A log that cannot be emptied grows on.
             with suppress(OSError, DamagedFileError):

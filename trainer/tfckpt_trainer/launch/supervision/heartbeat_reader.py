@@ -20,9 +20,13 @@ from tfckpt_trainer.rundir.storage.owners import is_own_there
 OTHERS_SECONDS = 120.0
 """Longest time between two reads of all heartbeats while the steps of the chief go on."""
 
-
 EACH_SECONDS = 20.0
 """The same for each worker, if there are many."""
+
+
+def others_seconds(count: int) -> float:
+    """Returns the longest time between two reads of so many heartbeats while steps go on."""
+    return max(OTHERS_SECONDS, EACH_SECONDS * count)
 
 
 class HeartbeatReader:
@@ -112,7 +116,7 @@ class HeartbeatReader:
         chief = self._statuses.get(0)
         if chief is None or not self._are_calm or chief.lost_after_seconds is None:
             return False
-        if time.monotonic() - self._all_at >= max(OTHERS_SECONDS, EACH_SECONDS * self._count):
+        if time.monotonic() - self._all_at >= others_seconds(self._count):
             return False
         if chief.activity is not Activity.TRAINING or not is_shared(chief):
             return False
