@@ -100,6 +100,27 @@ def test_a_script_that_chooses_its_keras_gets_it(tmp_path, is_module):
 
 
 @pytest.mark.tensorflow
+def test_once_a_script_uses_tensorflow_it_changes_its_environment_for_others(monkeypatch):
+    from tfckpt_trainer.training.process.import_environment import end_watch, watch_changes
+
+    # They are put back after the test.
+    for name in ("putenv", "unsetenv"):
+        monkeypatch.setattr(os, name, getattr(os, name))
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
+    changes = []
+    watch_changes(lambda: changes.append(os.environ["KERAS_BACKEND"]))
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
+    monkeypatch.setenv("OTHER", "jax")
+    assert changes == []
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    monkeypatch.delenv("KERAS_BACKEND")
+    assert changes == ["tensorflow", "jax"]
+    end_watch()
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    assert changes == ["tensorflow", "jax"]
+
+
+@pytest.mark.tensorflow
 @needs("Linux")
 def test_after_a_death_workers_come_of_the_process_that_stands_by(tmp_path, monkeypatch):
     # Workers without TensorFlow; those that train in a fork are in the test of parameter servers.

@@ -742,6 +742,7 @@ class TrainingRun:
 
 
 def _created_run_directory(run_dir: str | Path | None) -> RunDirectory:
+    end_watch()
     run_dir = run_dir or os.environ.get("TFCKPT_RUN_DIR")
     if not run_dir:
         raise UsageError(
@@ -751,7 +752,6 @@ def _created_run_directory(run_dir: str | Path | None) -> RunDirectory:
     refuse_url(run_dir)
     # A symbolic link would give the run two names, for example in its manifests.
     run = RunDirectory(Path(os.path.realpath(run_dir)))
-    end_watch()
     refuse_another_run(run, os.environ)
     with explain_disk_errors(run):
         if not is_restart():

@@ -15,7 +15,8 @@ READ_AT_IMPORT = frozenset(
 )
 """Those that have no effect once TensorFlow is imported."""
 
-_PUT, _UNSET = os.putenv, os.unsetenv
+_imported: dict[str, str | None] = {}
+"""Their values at that import, while changes are watched."""
 
 
 def watch_changes(on_change: Callable[[], object]) -> None:
@@ -24,26 +25,26 @@ def watch_changes(on_change: Callable[[], object]) -> None:
     Args:
         on_change: The function.
     """
-    imported = {name: os.environ.get(name) for name in READ_AT_IMPORT}
+    _imported.update((name, os.environ.get(name)) for name in READ_AT_IMPORT)
+    put, unset = os.putenv, os.unsetenv
 
-    def compare(name: Any, value: Any) -> None:
+    def compare(name: Any, value: str | None) -> None:
         known = os.fsdecode(name)
-        wanted = None if value is None else os.fsdecode(value)
-        if known in imported and imported[known] != wanted:
+        if known in _imported and _imported[known] != value:
             on_change()
 
     # What `os.environ` calls for each change.
     def putenv(name: Any, value: Any) -> None:
-        compare(name, value)
-        _PUT(name, value)
+        compare(name, os.fsdecode(value))
+        put(name, value)
 
     def unsetenv(name: Any) -> None:
         compare(name, None)
-        _UNSET(name)
+        unset(name)
 
     os.putenv, os.unsetenv = putenv, unsetenv
 
 
 def end_watch() -> None:
     """Ends the watch: the script uses TensorFlow, and what it changes now is for others."""
-    os.putenv, os.unsetenv = _PUT, _UNSET
+    _imported.clear()
