@@ -138,6 +138,7 @@ class Episode:
         """Draws the run."""
         self._chance = Random(case)
         self._case, self._disk = case, disk
+        self._live = LIVE if disk is None else (*LIVE, *DISK_ERRORS)
         self._root = (disk.root if disk is not None else place) / "run"
         self._root.mkdir()
         self.form = self._chance.choice(FORMS)
@@ -147,8 +148,7 @@ class Episode:
             *self._chance.choice(((), (), ("--keep-last", "3"))),
         ]  # fmt: skip
         self.ledger, self.done, self.faults = LiveLedger(self._root), list[str](), 0
-        self._starts, self._has_killed = 0, False
-        self._held = list[Callable[[], None]]()
+        self._starts, self._has_killed, self._held = 0, False, list[Callable[[], None]]()
 
     def run(self) -> list[str]:
         """Does what is drawn; returns what is violated."""
@@ -156,10 +156,10 @@ class Episode:
         for _ in range(ACTIONS):
             if self._held and self._chance.random() < 0.5:
                 self._thaw()
-            live = LIVE if self._disk is None else (*LIVE, *DISK_ERRORS)
-            if not self.processes():
+            lives = bool(self.processes())
+            if not lives:
                 self._thaw()
-            self._act(self._chance.choice(live if self.processes() else STOPPED))
+            self._act(self._chance.choice(self._live if lives else STOPPED))
             self.ledger.note()
             if self.processes() and not self._held and self._chance.random() < 0.6:
                 self._wait_for_steps()
