@@ -67,7 +67,7 @@ def read_whole_run(run: RunDirectory, info: RunInfo | None, now: float) -> RunRe
     Raises:
         OSError: The directory cannot be read.
     """
-    reading = look_closely(read_processes(run, info, now))
+    reading = look_closely(ProcessReader(run).read(info, now, FileLook()))
     if info is None:
         event_files = RecentMetrics(run)
         event_files.read()
@@ -206,17 +206,6 @@ class ProcessReader:
             on_error(error)
         self._empty = None if pending or working or errors else (boxes, now)
         return tuple(pending), tuple(working)
-
-
-def read_processes(run: RunDirectory, info: RunInfo | None, now: float) -> RunReading:
-    """Reads a run once, without its checkpoints.
-
-    Args:
-        run: The run directory.
-        info: The description of the run.
-        now: Seconds since the epoch.
-    """
-    return ProcessReader(run).read(info, now, FileLook())
 
 
 def look_closely(reading: RunReading) -> RunReading:
