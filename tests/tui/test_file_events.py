@@ -170,7 +170,7 @@ def test_lost_events_are_detected_and_reads_find_everything(
         problems = wait_until(
             lambda: watching.newest and watching.newest.problems, 10, "it finds that out"
         )
-        assert problems == ("No file events arrive here; reading every 0.5 s.",)
+        assert problems == ("No file events arrive here; reading every 1 s.",)
 
 
 def test_no_loss_is_reported_while_events_arrive(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +17,11 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
-from tfckpt_tui.monitor.run_monitor import Monitor
+from tfckpt_tui.monitor.file_events import DirectoryWatcher
+from tfckpt_tui.monitor.run_monitor import DEBOUNCE_SECONDS, Monitor
 from tfckpt_tui.monitor.snapshot import RunSnapshot
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
-from waiting import wait_until
+from waiting import MOST_SECONDS, wait_until
 
 
 class Watching:
@@ -236,6 +238,46 @@ def test_events_trigger_a_read_before_the_next_poll(tmp_path: Path) -> None:
         factory.checkpoint(600)
         watching.wait_for_names("ckpt-600", timeout=5)
         assert len(watching.seen) < time_of_look + 10, "a burst of events costs few looks"
+    finally:
+        watching.monitor.stop()
+
+
+def test_heartbeats_alone_cause_no_read(tmp_path: Path) -> None:
+    """Those of 64 workers would cause five a second."""
+    factory = two_branches(tmp_path / "run")
+    factory.live_worker(0, step=501, branch=1)
+    watching = Watching(factory.run, None)
+    watching.monitor._poll = 3600.0
+    arrived = threading.Event()
+    control = DirectoryWatcher([factory.run.status_directory], arrived.set)
+    try:
+        if watching.wait_for_names("ckpt-500").problems:
+            require("file events")
+        control.refresh()
+        before = len(watching.seen)
+        factory.live_worker(0, step=502, branch=1)
+        assert arrived.wait(MOST_SECONDS)
+        # So long a read would take to begin.
+        time.sleep(3 * DEBOUNCE_SECONDS)
+        assert len(watching.seen) == before
+    finally:
+        control.stop()
+        watching.monitor.stop()
+
+
+def test_a_command_under_way_is_followed_more_often(tmp_path: Path) -> None:
+    factory = two_branches(tmp_path / "run")
+    watching = Watching(factory.run, None)
+    watching.monitor._poll = 3600.0
+    try:
+        watching.wait_for_names("ckpt-500")
+        submitted = CommandQueue(factory.run).submit(CommandKind.SAVE, requested_by="test")
+        watching.monitor.refresh()
+        wait_until(
+            lambda: sum(submitted.id in {c.id for c in one.pending} for one in watching.seen) > 2,
+            MOST_SECONDS,
+            "it is looked at again and again",
+        )
     finally:
         watching.monitor.stop()
 

@@ -18,11 +18,12 @@ from tfckpt_tui.monitor.snapshot import NewestRows, RunSnapshot
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from tfckpt_tui.services.batch.job_reader import JobReader
 
-POLL_SECONDS = 0.5
-"""Seconds between reads without file events."""
+POLL_SECONDS = 1.0
+"""Seconds between reads without file events. Heartbeats are as far apart, and cause no events:
+those of many workers would cause reads without end."""
 
-NETWORK_POLL_SECONDS = 1.0
-"""The same on a network disk: heartbeats there are a second apart, and each read is some calls."""
+COMMAND_POLL_SECONDS = 0.5
+"""The same on a local disk while a command is under way."""
 
 QUIET_POLL_SECONDS = 2.0
 QUIET_AFTER_SECONDS = 300.0
@@ -97,8 +98,8 @@ class Monitor:
             clock: Returns seconds since the epoch.
             jobs: Asks about the batch job of the run.
         """
-        usual = NETWORK_POLL_SECONDS if is_network_file_system(run.root) else POLL_SECONDS
-        self._poll = poll if poll is not None else usual
+        self._poll = POLL_SECONDS if poll is None else poll
+        self._is_network = is_network_file_system(run.root)
         self._clock = clock
         self._reader = SnapshotReader(run, jobs=JobWatch(jobs or JobReader(), self.refresh))
         self._last = RunSnapshot(at=clock(), root=run.root)
@@ -107,7 +108,6 @@ class Monitor:
         self._thread: threading.Thread | None = None
         directories = (
             run.root,
-            run.status_directory,
             run.records_directory,
             run.pins_directory,
             run.active,
@@ -116,7 +116,6 @@ class Monitor:
         self._event_loss = EventLossDetector()
         self._had_event = False
         self._is_requested = False
-        self._root = run.root
         self._pause = self._poll
 
     @property
@@ -175,8 +174,7 @@ class Monitor:
             spent = time.monotonic() - began
             # Reading a large directory or a slow file system takes time: read less often.
             if self._reader.has_read_all:
-                poll = QUIET_POLL_SECONDS if self._can_be_quiet(snapshot) else self._poll
-                self._pause = max(poll, spent * (1 / READ_SHARE - 1))
+                self._pause = max(self._poll_after(snapshot), spent * (1 / READ_SHARE - 1))
             else:
                 self._pause = max(DEBOUNCE_SECONDS, spent * (1 / FIRST_READ_SHARE - 1))
             if self._wake.wait(self._pause) and not self._stopped.is_set():
@@ -192,6 +190,13 @@ class Monitor:
         except Exception:
             # A bug must not stop the updates; the read of all checkpoints shows it.
             return None
+
+    def _poll_after(self, snapshot: RunSnapshot) -> float:
+        if self._can_be_quiet(snapshot):
+            return QUIET_POLL_SECONDS
+        is_chosen = self._watch is None or self._is_network
+        is_followed = bool(snapshot.pending or snapshot.working)
+        return COMMAND_POLL_SECONDS if is_followed and not is_chosen else self._poll
 
     def _can_be_quiet(self, snapshot: RunSnapshot) -> bool:
         """Whether file events suffice: they work, and nothing has happened for long."""
@@ -228,7 +233,6 @@ class Monitor:
             self._event_loss.update(has_new=False, had_event=True)
         problem = self._watch.problem
         if not problem and self._event_loss.detected:
-            remote = is_network_file_system(self._root)
-            where = "on this network file system" if remote else "here"
+            where = "on this network file system" if self._is_network else "here"
             problem = f"No file events arrive {where}; reading every {self._poll:g} s."
         return replace(snapshot, problems=(*snapshot.problems, problem)) if problem else snapshot
