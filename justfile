@@ -56,6 +56,6 @@ pictures:
     {{ python }} docs/tools/make_recording.py
     {{ python }} docs/tools/make_session.py
 
-# Run all benchmarks, and publish their figures: about 45 minutes on a quiet machine; or only some: `just bench verify`.
+# Run benchmarks, and publish their figures; or only some: `just bench verify`; or the quick ones, to compare: `just bench --quick`.
 bench *arguments="--publish":
     {{ python }} tests/benchmarks/run_all.py {{ arguments }}

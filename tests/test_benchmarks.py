@@ -54,6 +54,7 @@ SMALL = {
     "many_variables": "--variables 20 --rounds 1",
     "memory": "--size 1000000",
     "one_of_many": "--checkpoints 20 --kinds ours",
+    "open_for_long": "--hours 0.01 0.02",
     "open_index": "--rounds 1",
     "partitioned_save": "--megabytes 1",
     "page_keys": (
@@ -67,7 +68,7 @@ SMALL = {
     "save": "--megabytes 1 --shared 1 --growth 1 --rounds 1",
     "server_operations": "--seconds 2 --settle 0 --runs 30 --live 2 --workers 20",
     "state_walk": "600",
-    "terminal_load": "--seconds 2 --presses 4 --hour 0",
+    "terminal_load": "--seconds 2 --presses 4",
     "verify": "--rounds 1 --small 20",
     "year_of_training": "--days 1 --limit 9000000 --saves 2",
 }
@@ -214,10 +215,11 @@ def test_each_chart_of_the_page_is_drawn(monkeypatch, tmp_path):
 
 @pytest.mark.e2e
 def test_the_figures_of_benchmarks_are_written_and_compared(tmp_path, monkeypatch, capsys):
-    small = run_all.Benchmark("guards", tuple(SMALL["guards"].split()))
-    monkeypatch.setattr(run_all, "BENCHMARKS", (small,))
+    words = tuple(SMALL["guards"].split())
+    small = run_all.Benchmark("guards", (), words)
+    monkeypatch.setattr(run_all, "BENCHMARKS", (small, run_all.Benchmark("check")))
     place = tmp_path / "figures.json"
-    monkeypatch.setattr(sys, "argv", ["run_all.py", "guards", "--output", str(place)])
+    monkeypatch.setattr(sys, "argv", ["run_all.py", "--quick", "--output", str(place)])
     with pytest.raises(SystemExit) as end:
         run_all.main()
     assert not end.value.code
@@ -225,6 +227,27 @@ def test_the_figures_of_benchmarks_are_written_and_compared(tmp_path, monkeypatc
     found = figures.read(place)
     assert {one.benchmark for one in found.figures} == {"guards"}
     assert found.versions["tfckpt-tui"]
+    assert found.runs["guards"].words == words
+    assert found.runs["guards"].seconds
+
+
+def test_long_benchmarks_run_when_they_are_asked_for(monkeypatch):
+    usual, long = run_all.Benchmark("guards"), run_all.Benchmark("check", is_long=True)
+    monkeypatch.setattr(run_all, "BENCHMARKS", (usual, long))
+    asked = []
+    monkeypatch.setattr(run_all, "run", lambda words, before: asked.append([*words]) or run_with())
+    for options in ([], ["--all"], ["check"]):
+        monkeypatch.setattr(sys, "argv", ["run_all.py", *options])
+        with pytest.raises(SystemExit):
+            run_all.main()
+    assert asked == [["guards"], ["guards", "check"], ["check"]]
+
+
+def test_the_time_left_is_that_of_an_earlier_run_with_the_same_words(monkeypatch, capsys):
+    monkeypatch.setattr(run_all, "PLACE", Path("/nowhere"))
+    before = {"a": ran(words=("--x",), seconds=130.0), "b": ran(seconds=65.0)}
+    run_all.run({"a": ("--x",), "b": ("--other",)}, before)
+    assert capsys.readouterr().out == "[1/2] a, about 2 min left\n[2/2] b\n"
 
 
 @pytest.mark.parametrize(("share", "is_believed"), [(0.04, True), (0.06, False)])

@@ -1,9 +1,15 @@
-"""Runs all benchmarks one after the other, and compares their figures with those of an earlier run.
+"""Runs benchmarks one after the other, and compares their figures with those of an earlier run.
 
-    python tests/benchmarks/run_all.py [NAME ...] [--output FILE] [--against FILE] [--publish]
+    python tests/benchmarks/run_all.py [NAME ...] [--quick | --all] [--output FILE] [--against FILE]
+                                       [--publish]
 
-Says before each benchmark which one it is, and what is left. A benchmark during which the machine
-was busy is named at the end, and in the file. The file is JSON: the machine, and all figures.
+`--quick` runs one round of what takes seconds, at sizes of the others. Its ratios are compared, and
+not published. `--all` adds benchmarks that take minutes each, such as that of a year. Names run
+these alone.
+
+Says before each benchmark which one it is, and what is left, by what each took in the earlier run.
+A benchmark during which the machine was busy is named at the end, and in the file. The file is
+JSON: the machine, and all figures.
 
 With `--publish`, they replace those of the documentation, and its page on performance is made anew.
 This needs `pip install -e '.[docs]'`.
@@ -14,11 +20,12 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
@@ -45,45 +52,59 @@ class Benchmark:
     Attributes:
         name: The module.
         words: Its arguments; sizes that users have, few rounds.
-        minutes: About how long it takes on two cores.
+        quick: Its arguments in the quick form; None if it is not in it.
+        is_long: Whether it runs only with `--all`, or by its name.
     """
 
     name: str
     words: tuple[str, ...] = ()
-    minutes: float = 0.5
+    quick: tuple[str, ...] | None = None
+    is_long: bool = False
+
+
+def _benchmark(
+    name: str, words: str = "", quick: str | None = None, *, is_long: bool = False
+) -> Benchmark:
+    split = None if quick is None else tuple(shlex.split(quick))
+    return Benchmark(name, tuple(shlex.split(words)), split, is_long)
 
 
 BENCHMARKS = (
-    Benchmark("first_frame", ("--rounds", "3"), 6),
-    Benchmark("listing", ("--rounds", "2", "--kinds", "foreign", "ours"), 2),
-    Benchmark("one_of_many", ("--kinds", "ours"), 1.5),
-    Benchmark("follow", ("--rounds", "8"), 1.5),
-    Benchmark("large_list"),
-    Benchmark("commands", (), 0.5),
-    Benchmark("chart_keys"),
-    Benchmark("event_curves", ("--rounds", "3"), 7),
-    Benchmark("page_keys", (), 1.5),
-    Benchmark("panes", (), 1.5),
-    Benchmark("fleet", ("--seconds", "20"), 3),
-    Benchmark("terminal_load", ("--seconds", "15", "--presses", "60", "--hour", "0"), 2),
-    Benchmark("open_index", (), 1),
-    Benchmark("verify", ("--rounds", "3"), 3),
-    Benchmark("memory", (), 3),
-    Benchmark("state_walk"),
-    Benchmark("replica_checksums"),
-    Benchmark("save", ("--rounds", "3"), 3),
-    Benchmark("many_variables", ("--rounds", "2"), 3),
-    Benchmark("background_save", ("--rounds", "2"), 1.5),
-    Benchmark("partitioned_save", (), 8),
-    Benchmark("loop_overhead", ("--blocks", "10", "--guard", "not_finite loss: pause"), 1.5),
-    Benchmark("parameter_servers", (), 2),
-    Benchmark("guards", ("--noise-steps", "200000"), 0.5),
-    Benchmark("restore_in_place", ("--ages", "3", "--megabytes", "1", "500", "--rounds", "2"), 5),
-    Benchmark("restart", ("--rounds", "2"), 2),
-    Benchmark("idle_file_calls", ("--seconds", "10", "--only", "local"), 1),
-    Benchmark("server_operations", ("--settle", "45"), 5),
-    Benchmark("check", (), 1),
-    Benchmark("year_of_training", ("--days", "21"), 5),
+    _benchmark("first_frame", "--rounds 2", "--checkpoints 1000 --rounds 2"),
+    _benchmark("listing", "--rounds 2 --kinds foreign ours", "--checkpoints 10000 --rounds 1"),
+    _benchmark("one_of_many", "--checkpoints 10 10000 100000 --kinds ours"),
+    _benchmark("follow", "--rounds 5"),
+    _benchmark("large_list", "", ""),
+    _benchmark("commands", "--rounds 7", "--rounds 3"),
+    _benchmark("chart_keys", "", ""),
+    _benchmark("event_curves", "--rounds 3", is_long=True),
+    _benchmark("page_keys", "", "--only charts"),
+    _benchmark("panes", "--rounds 3", "--rows 100 --rounds 1"),
+    _benchmark("fleet", "--seconds 20"),
+    _benchmark(
+        "terminal_load",
+        "--seconds 15 --presses 60",
+        "--seconds 5 --presses 10",
+    ),
+    _benchmark("open_for_long", is_long=True),
+    _benchmark("open_index", "--rounds 3", "--rounds 1"),
+    _benchmark("verify", "--rounds 3", "--rounds 1 --small 1000"),
+    _benchmark("memory", is_long=True),
+    _benchmark("state_walk"),
+    _benchmark("replica_checksums", "", "--rounds 2"),
+    _benchmark("save", "--rounds 2", "--megabytes 100 --shared --growth --rounds 1"),
+    _benchmark("many_variables", "--variables 1000 5000 --rounds 2"),
+    _benchmark("background_save", "--rounds 2", "--rounds 1"),
+    _benchmark("partitioned_save", is_long=True),
+    _benchmark("loop_overhead", '--blocks 10 --guard "not_finite loss: pause"', "--blocks 4"),
+    _benchmark("parameter_servers"),
+    _benchmark("guards", "--noise-steps 200000", "--noise-steps 200000"),
+    _benchmark("restore_in_place", "--ages 3 --megabytes 1 500 --rounds 2", is_long=True),
+    _benchmark("restart", "--rounds 2"),
+    _benchmark("idle_file_calls", "--seconds 10 --only local"),
+    _benchmark("server_operations", "--settle 45", is_long=True),
+    _benchmark("check"),
+    _benchmark("year_of_training", "--days 21", is_long=True),
 )
 """In this order; those of the app, which scatter most, come first."""
 
@@ -92,6 +113,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     known = {one.name: one for one in BENCHMARKS}
     parser.add_argument("names", nargs="*", metavar="NAME", help="run only these benchmarks")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--quick", action="store_true", help="one round of what takes seconds")
+    form.add_argument("--all", action="store_true", help="also those that take minutes each")
     parser.add_argument("--output", type=Path, help="write the figures to this file")
     parser.add_argument(
         "--against", type=Path, default=FIGURES, help="compare with this file (those of the docs)"
@@ -101,12 +125,22 @@ def main() -> None:
     unknown = set(options.names) - known.keys()
     if unknown:
         parser.error(f"there is no benchmark {', '.join(sorted(unknown))}; there are: {[*known]}")
+    if options.quick and options.publish:
+        parser.error("The quick form has too few rounds to be published.")
     before = read(options.against) if options.against.exists() else None
-    found = run([known[name] for name in options.names] or BENCHMARKS)
+    chosen = [known[name] for name in options.names] or BENCHMARKS
+    if options.quick:
+        words = {one.name: one.quick for one in chosen if one.quick is not None}
+    else:
+        has_long = bool(options.names) or options.all
+        words = {one.name: one.words for one in chosen if has_long or not one.is_long}
+    found = run(words, before.runs if before else {})
     if options.output is not None:
         write(found, options.output)
     if before is not None:
-        print("\n".join(changes(before.figures, found.figures)) or "No median changed by a tenth.")
+        # Times differ from day to day on a virtual machine: a single round of them tells nothing.
+        told = [one for one in found.figures if one.against or not options.quick]
+        print("\n".join(changes(before.figures, told)) or "No median changed by a tenth.")
     for line in missed(found.figures):
         print(f"Missed: {line}.")
     if options.publish:
@@ -143,17 +177,27 @@ def merged(before: Figures, after: Figures, order: Sequence[str]) -> Figures:
     return msgspec.structs.replace(after, figures=figures, runs=before.runs | after.runs)
 
 
-def run(benchmarks: Sequence[Benchmark]) -> Figures:
-    """Runs benchmarks, and shows what they print."""
+def run(benchmarks: Mapping[str, Sequence[str]], before: Mapping[str, BenchmarkRun]) -> Figures:
+    """Runs benchmarks, and shows what they print.
+
+    Args:
+        benchmarks: The arguments of each, by its name.
+        before: The earlier run of each, which tells how long it takes.
+    """
     figures: list[Figure] = []
     runs: dict[str, BenchmarkRun] = {}
-    left = sum(one.minutes for one in benchmarks)
-    for place, one in enumerate(benchmarks, 1):
-        print(f"[{place}/{len(benchmarks)}] {one.name}, about {left:.0f} min left", flush=True)
-        left -= one.minutes
+    seconds = {
+        name: before[name].seconds
+        for name, words in benchmarks.items()
+        if name in before and before[name].words == tuple(words)
+    }
+    for place, (name, words) in enumerate(benchmarks.items(), 1):
+        left = sum(seconds.get(one, 0.0) for one in benchmarks if one not in runs) / 60
+        about = f", about {left:.0f} min left" if left >= 1 else ""
+        print(f"[{place}/{len(benchmarks)}] {name}{about}", flush=True)
         at, speed = time.time(), additions()
         with tempfile.NamedTemporaryFile() as collected:
-            command = [sys.executable, str(PLACE / f"{one.name}.py"), *one.words]
+            command = [sys.executable, str(PLACE / f"{name}.py"), *words]
             environment = {**os.environ, COLLECTED: collected.name}
             done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True)
             lines = Path(collected.name).read_bytes().splitlines()
@@ -162,8 +206,13 @@ def run(benchmarks: Sequence[Benchmark]) -> Figures:
         has_failed = bool(done.returncode) and not was_busy
         if has_failed:
             print(done.stderr, file=sys.stderr)
-        runs[one.name] = BenchmarkRun(
-            at=at, additions=speed, was_busy=was_busy, has_failed=has_failed
+        runs[name] = BenchmarkRun(
+            at=at,
+            words=tuple(words),
+            seconds=round(time.time() - at, 1),
+            additions=speed,
+            was_busy=was_busy,
+            has_failed=has_failed,
         )
     packages = {one.name.replace("_", "-"): one.version for one in distributions()}
     return Figures(

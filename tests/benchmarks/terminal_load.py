@@ -1,14 +1,13 @@
 """What the app costs while it is open: processor, bytes to the terminal, memory; and how soon a
 key shows.
 
-    python tests/benchmarks/terminal_load.py [--seconds N] [--presses N] [--hour N] [--wandb VENV]
+    python tests/benchmarks/terminal_load.py [--seconds N] [--presses N] [--wandb VENV]
 
 The app runs in a pseudo-terminal of 140 by 40 on a run that a process of its own simulates: its
 files are real, its training is not. Idle is a run that ended. With 64 workers that report every
 second, the time runs from a key to the frame in which the cursor has moved, a screen emulator
-included. The hour is one of a run with a step a second and a save a minute, written N times as
-fast; memory is told at a tenth of it and at its end. With `--wandb`, W&B LEET shows a run that
-logs the same values as four workers, in a terminal of the same size.
+included. With `--wandb`, W&B LEET shows a run that logs the same values as four workers, in a
+terminal of the same size. `open_for_long.py` tells what half a day adds.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--presses", type=int, default=100)
-    parser.add_argument("--hour", type=int, default=20, help="how many times as fast; 0 for none")
     parser.add_argument("--wandb", type=Path, help="a virtual environment with wandb")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
@@ -52,21 +50,19 @@ def main() -> None:
         with opened(run.root) as (terminal, app):
             report_load("after the end of a run", terminal, app, options.seconds)
     for workers in (4, 64):
-        with simulated(workers, 1.0) as root, opened(root) as (terminal, app):
+        with simulated(workers, 1.0, HOUR_STEPS) as root, opened(root) as (terminal, app):
             report_load(f"{workers} live workers", terminal, app, options.seconds)
             report_keys(f"{workers} live workers", terminal, options.presses)
     if options.wandb:
         report_leet(options.wandb / "bin", options.seconds)
-    if options.hour:
-        report_memory(options.hour)
 
 
 @contextmanager
-def simulated(workers: int, pause: float) -> Iterator[Path]:
-    """A run that goes on by itself; its directory."""
+def simulated(workers: int, pause: float, steps: int) -> Iterator[Path]:
+    """A run of so many steps with such a pause between them; its directory."""
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory) / "run"
-        words = [str(root), str(workers), str(HOUR_STEPS), str(pause), "60"]
+        words = [str(root), str(workers), str(steps), str(pause), "60"]
         writer = subprocess.Popen([sys.executable, str(SIMULATED), *words])
         try:
             deadline = time.monotonic() + 60
@@ -152,19 +148,6 @@ def focused(terminal: Terminal) -> tuple[str, ...]:
     with terminal._lock:
         buffer = terminal._screen.buffer
         return tuple(buffer[y][0].fg for y in range(40))
-
-
-def report_memory(faster: int) -> None:
-    """Reports the resident memory early and late in a long run."""
-    with simulated(4, 1.0 / faster) as root, opened(root) as (_, app):
-        began = time.monotonic()
-        whole = HOUR_STEPS / faster
-        time.sleep(whole / 10)
-        early = app.memory_info().rss
-        time.sleep(max(0.0, whole - SETTLE_SECONDS - (time.monotonic() - began)))
-        late = app.memory_info().rss
-    report("resident memory after a tenth of an hour", [early / 1e6], "MB")
-    report("resident memory after an hour", [late / 1e6], "MB")
 
 
 if __name__ == "__main__":

@@ -58,6 +58,8 @@ class BenchmarkRun(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         at: When it began, in seconds since the epoch.
+        words: Its arguments.
+        seconds: How long it took.
         additions: How fast one core was just before: millions of additions a second in Python;
             None if that was not measured.
         was_busy: Whether other processes used the machine.
@@ -65,6 +67,8 @@ class BenchmarkRun(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     at: float
+    words: tuple[str, ...] = ()
+    seconds: float = 0.0
     additions: float | None
     was_busy: bool = False
     has_failed: bool = False
