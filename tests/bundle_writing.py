@@ -6,6 +6,7 @@ reader is used but the checksum itself.
 
 from __future__ import annotations
 
+import io
 import struct
 import subprocess
 import sys
@@ -119,7 +120,23 @@ def rows(total: int, width: int, *lengths: int) -> list[Extents]:
 
 def graph(nodes: Sequence[Object]) -> Stored:
     """The object graph, whose first node is the root."""
-    return strings([b"".join(_bytes(1, _node(node)) for node in nodes)], shape=())
+    return strings([graph_message(nodes)], shape=())
+
+
+def graph_message(nodes: Sequence[Object]) -> bytes:
+    """The message of an object graph."""
+    return b"".join(_bytes(1, _node(node)) for node in nodes)
+
+
+def entry_of(tensor: Stored) -> bytes:
+    """The entry of a tensor in an index."""
+    return _write_stored(io.BytesIO(), tensor)
+
+
+def index_with(entry: bytes) -> bytes:
+    """An index with one entry, whose checksums are right."""
+    header = _field(1, 1) + _bytes(3, _field(1, 1))
+    return _table([(b"", header), (b"v", entry)])
 
 
 def variable(name: str, full_name: str = "") -> tuple[str, str, str]:

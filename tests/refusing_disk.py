@@ -1,11 +1,11 @@
-"""A disk that refuses some of the calls by which the product changes it."""
+"""Disks that tell of each call by which the product changes them, or refuse some."""
 
 from __future__ import annotations
 
 import errno
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfckpt_trainer.rundir.storage.disk import LocalDisk
 
@@ -16,25 +16,57 @@ CHANGES = (
 _TO_WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
-class RefusingDisk(LocalDisk):
-    """Refuses a call if a rule says so of its number, counted from 1.
+class Call(NamedTuple):
+    """A call that changes a disk.
 
     Attributes:
-        count: How many calls were counted so far.
+        number: Its number, counted from 1.
+        name: One of `CHANGES`.
+        arguments: What it is called with.
     """
 
-    def __init__(self, is_refused: Callable[[int], bool], calls: Sequence[str] = CHANGES) -> None:
-        self.count = 0
-        self._is_refused = is_refused
-        for name in calls:
-            setattr(self, name, self._counted(getattr(self, name), is_open=name == "open"))
+    number: int
+    name: str
+    arguments: tuple[Any, ...]
 
-    def _counted(self, call: Callable[..., Any], *, is_open: bool) -> Callable[..., Any]:
-        def counted(*arguments: Any) -> Any:
-            if not is_open or arguments[1] & _TO_WRITE:
+
+class WatchedDisk(LocalDisk):
+    """Tells of each call before it is made. An error that this raises is that of the call.
+
+    Attributes:
+        count: How many calls there were so far.
+    """
+
+    def __init__(
+        self, before: Callable[[Call], object] = bool, calls: Sequence[str] = CHANGES
+    ) -> None:
+        """Makes a disk.
+
+        Args:
+            before: Called with each call.
+            calls: Which calls are told and counted.
+        """
+        self.count = 0
+        self._before = before
+        for name in calls:
+            setattr(self, name, self._watched(name, getattr(self, name)))
+
+    def _watched(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*arguments: Any) -> Any:
+            if name != "open" or arguments[1] & _TO_WRITE:
                 self.count += 1
-                if self._is_refused(self.count):
-                    raise OSError(errno.EIO, os.strerror(errno.EIO))
+                self._before(Call(self.count, name, arguments))
             return call(*arguments)
 
-        return counted
+        return watched
+
+
+class RefusingDisk(WatchedDisk):
+    """Refuses a call if a rule says so of its number, counted from 1."""
+
+    def __init__(self, is_refused: Callable[[int], bool], calls: Sequence[str] = CHANGES) -> None:
+        def refuse(call: Call) -> None:
+            if is_refused(call.number):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        super().__init__(refuse, calls)

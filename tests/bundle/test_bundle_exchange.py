@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import json
 import os
-import struct
 import tracemalloc
 import zipfile
 from collections.abc import Callable
@@ -20,6 +18,7 @@ import safetensors.numpy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from array_files import safetensors_file
 from bundle_writing import NUMBERS, Parts, array, in_parts, key_of, peak_memory, rows, write
 from conversions import write_checkpoint, write_checkpoint_like
 from tfckpt_trainer.bundle.analysis.contents import describe_tensors
@@ -335,11 +334,6 @@ def test_a_file_of_the_safetensors_package_is_converted(tmp_path):
         assert read_tensor_bytes(tmp_path / "c", entry) == tensors[name].tobytes()
 
 
-def made(header: object, data: bytes = b"", length: int | None = None) -> bytes:
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    return struct.pack("<Q", len(text) if length is None else length) + text + data
-
-
 FLOAT = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
 
 
@@ -348,19 +342,25 @@ FLOAT = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
     [
         (b"", "neither an npz, a safetensors nor a Keras file"),
         (b"\x01\x02", "neither an npz, a safetensors nor a Keras file"),
-        (made({}, length=1 << 60), "its header has 1152921504606846976 bytes, the file 10"),
-        (made(b"[]"), "neither an npz, a safetensors nor a Keras file"),
-        (made(b"{\xff\xff"), "not a valid safetensors file"),
-        (made({"a": {"dtype": "F32"}}), "missing required field"),
-        (made(b'{"a":' * 9000), "it is nested too deeply"),
-        (made(b'{"a":' + b"[" * 9000 + b"]" * 9000 + b"}"), "it is nested too deeply"),
-        (made(b'{"a":{"shape":[' + b"9" * 5000 + b"]}}"), "out of range"),
-        (made({"a": FLOAT}), "it has 0 bytes of data; expected 4"),
-        (made({"a": FLOAT}, b"12345"), "it has 5 bytes of data; expected 4"),
-        (made({"a": FLOAT, "b": FLOAT}, b"1234"), "a tensor begins at byte 0; expected 4"),
-        (made({"a": {**FLOAT, "shape": [2]}}, b"1234"), "a has 4 bytes; expected 8"),
-        (made({"a": {**FLOAT, "shape": [-1, -1]}}, b"1234"), "a has 4 bytes"),
-        (made({"a": {**FLOAT, "dtype": "F99"}}, b"1234"), "a has the type F99"),
+        (
+            safetensors_file({}, length=1 << 60),
+            "its header has 1152921504606846976 bytes, the file 10",
+        ),
+        (safetensors_file(b"[]"), "neither an npz, a safetensors nor a Keras file"),
+        (safetensors_file(b"{\xff\xff"), "not a valid safetensors file"),
+        (safetensors_file({"a": {"dtype": "F32"}}), "missing required field"),
+        (safetensors_file(b'{"a":' * 9000), "it is nested too deeply"),
+        (safetensors_file(b'{"a":' + b"[" * 9000 + b"]" * 9000 + b"}"), "it is nested too deeply"),
+        (safetensors_file(b'{"a":{"shape":[' + b"9" * 5000 + b"]}}"), "out of range"),
+        (safetensors_file({"a": FLOAT}), "it has 0 bytes of data; expected 4"),
+        (safetensors_file({"a": FLOAT}, b"12345"), "it has 5 bytes of data; expected 4"),
+        (
+            safetensors_file({"a": FLOAT, "b": FLOAT}, b"1234"),
+            "a tensor begins at byte 0; expected 4",
+        ),
+        (safetensors_file({"a": {**FLOAT, "shape": [2]}}, b"1234"), "a has 4 bytes; expected 8"),
+        (safetensors_file({"a": {**FLOAT, "shape": [-1, -1]}}, b"1234"), "a has 4 bytes"),
+        (safetensors_file({"a": {**FLOAT, "dtype": "F99"}}, b"1234"), "a has the type F99"),
     ],
 )
 def test_damaged_safetensors_files_are_refused(tmp_path, content, words):

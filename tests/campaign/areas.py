@@ -37,3 +37,12 @@ class Area(Protocol):
             case: The case.
             place: An empty directory.
         """
+
+
+class Drawn:
+    """The base of areas whose cases are numbers, from which all of a case is drawn."""
+
+    def cases(self, chance: Random) -> Iterator[str]:
+        """Yields numbers without end."""
+        while True:
+            yield str(chance.randrange(10**9))

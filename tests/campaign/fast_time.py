@@ -7,8 +7,6 @@ the trash. Open files, threads, memory and names in directories must not grow wi
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -17,6 +15,7 @@ import psutil
 from checkpoint_directory import CheckpointDirectory
 from rundir_factory import RunFactory
 
+from child_processes import Child
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_tui.app.app import TfckptApp
@@ -24,7 +23,7 @@ from tfckpt_tui.app.runs_app import RunsApp
 from tfckpt_tui.settings.config import Config
 from waiting import wait_until
 
-from .areas import Outcome
+from .areas import Drawn, Outcome
 from .growth import Used, grown
 from .storage_faults import RUN, do
 
@@ -33,18 +32,13 @@ LOOK_SECONDS = 0.1
 EQUAL_SECONDS = 30
 
 
-class FastTime:
+class FastTime(Drawn):
     """What is open for long neither grows nor falls behind."""
 
     name = "time"
 
     def __init__(self, place: Path) -> None:
         """Needs nothing."""
-
-    def cases(self, chance: Random) -> Iterator[str]:
-        """Yields numbers without end."""
-        while True:
-            yield str(chance.randrange(10**9))
 
     def run(self, case: str, place: Path) -> Outcome:
         """Opens both, has much happen, and opens both anew."""
@@ -131,11 +125,8 @@ class Opened:
             name: Another one for each.
         """
         self.kind, self._view = kind, place / f"{kind}-{name}"
-        self._errors = place / f"{kind}-{name}.errors"
-        self._pid = os.fork()
-        if self._pid == 0:
-            os._exit(self._show(place))
-        self._process = psutil.Process(self._pid)
+        self._child = Child(lambda: asyncio.run(self._shown(place)), None)
+        self._process = psutil.Process(self._child.pid)
 
     def view(self) -> str:
         """Returns what it shows."""
@@ -149,18 +140,11 @@ class Opened:
 
     def end(self) -> list[str]:
         """Ends it; returns what went wrong in it."""
-        os.kill(self._pid, signal.SIGKILL)
-        os.waitpid(self._pid, 0)
-        return [self._errors.read_text()] if self._errors.exists() else []
+        self._process.kill()
+        _, told = self._child.end()
+        return [f"the {self.kind} ended: {told}"] if told else []
 
-    def _show(self, place: Path) -> int:
-        try:
-            asyncio.run(self._shown(place))
-        except BaseException as error:
-            self._errors.write_text(f"the {self.kind} ended: {error!r}")
-        return 1
-
-    async def _shown(self, place: Path) -> None:
+    async def _shown(self, place: Path) -> int:
         make: Callable[[], TfckptApp | RunsApp] = {
             "app": lambda: TfckptApp(RunDirectory(place / "run")),
             "list": lambda: RunsApp(place, Config()),

@@ -5,11 +5,7 @@ A case is `READER NUMBER`: the number makes as many inputs as `INPUTS` says, of 
 
 from __future__ import annotations
 
-import io
-import resource
-import struct
 import traceback
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -20,6 +16,9 @@ import numpy as np
 import bundle_writing
 import event_files
 import recorded_slurm
+from array_files import keras_file, npz_file, safetensors_file
+from bundle_writing import index_with
+from child_processes import in_child, limit_memory
 from tfckpt_trainer.bundle.exchange.verify_file import verify_array_file
 from tfckpt_trainer.bundle.index import read_index
 from tfckpt_trainer.bundle.object_graph import read_object_graph
@@ -38,23 +37,14 @@ from tfckpt_tui.services.metrics.event_files import EventFileTail
 from tfckpt_tui.settings.config import read_config
 
 from .areas import Outcome
-from .processes import in_child
 
 INPUTS = 200
+_FLOATS = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 MEMORY_BYTES = 300 << 20
 _LINE = b'{"at": 1.0, "kind": "save", "message": "Saved.", "step": 5, "details": {"a": [1, 2]}}\n'
 _NUMBERS = (
-    b"0",
-    b"-1",
-    b"1e999",
-    b"NaN",
-    b"null",
-    b"[]",
-    b"{}",
-    b'""',
-    b"9" * 400,
-    b"1" + b"0" * 30,
-)
+    b"0", b"-1", b"1e999", b"NaN", b"null", b"[]", b"{}", b'""', b"9" * 400, b"1" + b"0" * 30,
+)  # fmt: skip
 
 
 class Reader(NamedTuple):
@@ -73,50 +63,6 @@ class Reader(NamedTuple):
     wrap: Callable[[bytes], bytes] = bytes
 
 
-def table_with(entry: bytes) -> bytes:
-    """An index with one entry, whose checksums are right."""
-    header = bundle_writing._field(1, 1) + bundle_writing._bytes(3, bundle_writing._field(1, 1))
-    return bundle_writing._table([(b"", header), (b"v", entry)])
-
-
-def entry_of_float() -> bytes:
-    """The entry of a tensor of two floats."""
-    file = io.BytesIO()
-    return bundle_writing._write_stored(file, bundle_writing.array(np.zeros(2, np.float32)))
-
-
-def archive_of_array() -> bytes:
-    """A file of NumPy with one array."""
-    file = io.BytesIO()
-    np.savez(file, w=np.arange(6, dtype=np.float32).reshape(2, 3))
-    return file.getvalue()
-
-
-def safetensors_of_array() -> bytes:
-    """A file of safetensors with one tensor."""
-    header = b'{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'
-    return struct.pack("<Q", len(header)) + header + bytes(8)
-
-
-def keras_archive() -> bytes:
-    """An archive as Keras writes it, with what is no HDF5 file in it."""
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("metadata.json", '{"keras_version": "3.10.0"}')
-        archive.writestr("model.weights.h5", b"\x89HDF\r\n\x1a\n" + bytes(200))
-    return file.getvalue()
-
-
-def object_graph() -> bytes:
-    """The message of an object graph with a slot variable."""
-    nodes = [
-        bundle_writing.Object({"model": 1, "optimizer": 2}),
-        bundle_writing.Object({}, [bundle_writing.variable("v")]),
-        bundle_writing.Object({}, [], [(1, "m", 1)]),
-    ]
-    return b"".join(bundle_writing._bytes(1, bundle_writing._node(node)) for node in nodes)
-
-
 def read_graph_of(path: Path) -> object:
     """Reads a graph as the object graph of a checkpoint."""
     tensors = {
@@ -126,16 +72,14 @@ def read_graph_of(path: Path) -> object:
     return read_object_graph(path.with_name("g"))
 
 
-def decoded(kind: type) -> Callable[[Path], object]:
-    """Reads a record of a run directory."""
-    return lambda path: decode(path.read_bytes(), kind, "input")
-
-
-def lines_of(kind: type) -> Callable[[Path], object]:
-    """Reads a log of a run directory."""
-    return lambda path: parse_lines(path.read_bytes(), kind, "input")
-
-
+_ENTRY = bundle_writing.entry_of(bundle_writing.array(np.zeros(2, np.float32)))
+_GRAPH = bundle_writing.graph_message(
+    [
+        bundle_writing.Object({"model": 1, "optimizer": 2}),
+        bundle_writing.Object({}, [bundle_writing.variable("v")]),
+        bundle_writing.Object({}, [], [(1, "m", 1)]),
+    ]
+)
 _RECORD = CheckpointRecord(
     name="ckpt-5", step=5, branch=0, sequence=1, saved_at=1.0, trigger="t", parent=None,
     metrics={"loss": 1.0}, duration_seconds=0.1,
@@ -158,28 +102,24 @@ def read_command(path: Path) -> object:
 
 
 READERS: dict[str, Reader] = {
-    "index": Reader(
-        table_with(entry_of_float()), lambda p: read_index(p.with_name("c")), "c.index"
-    ),
-    "entry": Reader(
-        entry_of_float(), lambda p: read_index(p.with_name("c")), "c.index", table_with
-    ),
-    "verify": Reader(entry_of_float(), lambda p: verify(p.with_name("c")), "c.index", table_with),
-    "graph": Reader(object_graph(), read_graph_of),
+    "index": Reader(index_with(_ENTRY), lambda p: read_index(p.with_name("c")), "c.index"),
+    "entry": Reader(_ENTRY, lambda p: read_index(p.with_name("c")), "c.index", index_with),
+    "verify": Reader(_ENTRY, lambda p: verify(p.with_name("c")), "c.index", index_with),
+    "graph": Reader(_GRAPH, read_graph_of),
     "state-file": Reader(
         encode_state_file(StateFile("ckpt-5", ("ckpt-4", "ckpt-5"), (1.0, 2.0), 3.0)),
         lambda p: parse_state_file(p.read_bytes(), p),
     ),
-    "npz": Reader(archive_of_array(), verify_array_file, "w.npz"),
-    "safetensors": Reader(safetensors_of_array(), verify_array_file, "w.safetensors"),
-    "keras": Reader(keras_archive(), verify_array_file, "w.keras"),
-    "record": Reader(encode(_RECORD), decoded(CheckpointRecord)),
-    "heartbeat": Reader(encode(_WORKER), decoded(WorkerStatus)),
+    "npz": Reader(npz_file(w=np.ones((2, 3), np.float32)), verify_array_file, "w.npz"),
+    "safetensors": Reader(safetensors_file({"w": _FLOATS}, bytes(8)), verify_array_file),
+    "keras": Reader(keras_file(b"\x89HDF\r\n\x1a\n" + bytes(200)), verify_array_file, "w.keras"),
+    "record": Reader(encode(_RECORD), lambda p: decode(p.read_bytes(), CheckpointRecord, "input")),
+    "heartbeat": Reader(encode(_WORKER), lambda p: decode(p.read_bytes(), WorkerStatus, "input")),
     "command": Reader(encode(_COMMAND), read_command),
-    "event-log": Reader(_LINE * 3, lines_of(EventEntry)),
+    "event-log": Reader(_LINE * 3, lambda p: parse_lines(p.read_bytes(), EventEntry, "input")),
     "series": Reader(
         b'{"at": 1.0, "step": 5, "branch": 0, "metrics": {"loss": 1.5}}\n' * 3,
-        lines_of(SeriesPoint),
+        lambda p: parse_lines(p.read_bytes(), SeriesPoint, "input"),
     ),
     "config": Reader(
         b'[app]\ntheme = "nord"\ncharts = ["loss"]\n[keys]\nsave = "s"\n',
@@ -229,10 +169,10 @@ class HostileInput:
     def run(self, case: str, place: Path) -> Outcome:
         """Reads damaged inputs in a process with little memory."""
         name, _ = case.split()
-        reader, chance, told = READERS[name], Random(case), place / "told"
+        reader, chance = READERS[name], Random(case)
 
         def act() -> int:
-            limit_memory()
+            limit_memory(MEMORY_BYTES)
             for number in range(INPUTS):
                 damaged = damage(reader.healthy, chance)
                 problem = problem_of(reader, damaged, place)
@@ -240,8 +180,7 @@ class HostileInput:
                     print(f"input {number}: {damaged[:200]!r}: {problem}")
             return 0
 
-        code = in_child(act, told)
-        words = told.read_text() if told.exists() else ""
+        code, words = in_child(act)
         violations = [words] if words else []
         return Outcome(INPUTS, (*violations, *([f"it ended with {code}"] if code else [])))
 
@@ -280,11 +219,3 @@ def damage(healthy: bytes, chance: Random) -> bytes:
         if not data:
             data = bytearray(b"\0")
     return bytes(data)
-
-
-def limit_memory() -> None:
-    """Limits what this process may take beyond what it has."""
-    with open("/proc/self/status", encoding="ascii") as file:
-        (line,) = [line for line in file if line.startswith("VmData:")]
-    most = (int(line.split()[1]) << 10) + MEMORY_BYTES
-    resource.setrlimit(resource.RLIMIT_DATA, (most, most))

@@ -46,6 +46,11 @@ def facts_of(path: Path) -> Facts:
     return Facts(content, found.st_mode, found.st_mtime_ns)
 
 
+def facts_below(directory: Path) -> dict[str, Facts]:
+    """Returns the facts of all that is below a directory, by its relative path."""
+    return {str(path.relative_to(directory)): facts_of(path) for path in directory.rglob("*")}
+
+
 def checkpoints_in(directory: Path) -> dict[str, dict[str, str]]:
     """Returns the contents of the files of each checkpoint in a directory, by their names."""
     found: dict[str, dict[str, str]] = {}

@@ -11,7 +11,7 @@ import contextlib
 import importlib.util
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from tensorflow_processes import (
 )
 from waiting import MOST_SECONDS, wait_until
 
-from .areas import Outcome
+from .areas import Drawn, Outcome
 from .live_ledger import DONE, LiveLedger
 from .strangers_files import drop
 
@@ -90,7 +90,7 @@ TRAINER_S, USER_S = ("save", "restore"), ("prune", "prune-rules", "undo", "pin")
 """Commands that a trainer carries out, and such as change checkpoints beside it."""
 
 
-class LiveWorkers:
+class LiveWorkers(Drawn):
     """Schedules of commands and faults on real worker processes."""
 
     name = "live"
@@ -100,11 +100,6 @@ class LiveWorkers:
         for imports in {form.imports for form in FORMS}:
             python_with_tensorflow(imports)
         CommandProcess("tfckpt_tui.cli.main", "--version").communicate(MOST_SECONDS)
-
-    def cases(self, chance: Random) -> Iterator[str]:
-        """Yields numbers without end."""
-        while True:
-            yield str(chance.randrange(10**9))
 
     def run(self, case: str, place: Path) -> Outcome:
         """Runs a schedule, and judges what it leaves."""

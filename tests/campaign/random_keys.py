@@ -9,14 +9,14 @@ import asyncio
 from pathlib import Path
 from random import Random
 
+from child_processes import in_child
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_tui.app.actions.table import ACTIONS
 from tfckpt_tui.app.app import TfckptApp
 
 from .areas import Outcome
 from .hostile_input import damage
-from .ledger import Facts, Ledger, facts_of
-from .processes import in_child
+from .ledger import Ledger, facts_below
 from .storage_faults import DrawnRuns
 
 KEYS = 40
@@ -44,13 +44,11 @@ class RandomKeys(DrawnRuns):
             for path in chance.sample(files, 3):
                 path.write_bytes(damage(path.read_bytes() or b"\0", chance))
         read_only = damaged or chance.random() < 0.5
-        before, ledger = content_of(root), Ledger(root)
-        told = place / "told"
-        code = in_child(lambda: asyncio.run(press(root, chance, read_only=read_only)), told)
-        said = told.read_text(encoding="utf-8") if told.exists() else ""
+        before, ledger = facts_below(root), Ledger(root)
+        code, said = in_child(lambda: asyncio.run(press(root, chance, read_only=read_only)))
         found = [f"the app ended with {code}: {said}"] if code else []
-        if read_only and content_of(root) != before:
-            changed = {*content_of(root).items()} ^ {*before.items()}
+        if read_only and facts_below(root) != before:
+            changed = {*facts_below(root).items()} ^ {*before.items()}
             found.append(f"a read-only app changed {sorted({name for name, _ in changed})}")
         elif not read_only:
             found += ledger.lost()
@@ -81,8 +79,3 @@ async def press(root: Path, chance: Random, *, read_only: bool) -> int:
     if app.crash is not None:
         print(f"after {pressed}: {app.crash.summary}\n{app.crash.trace}")
     return int(app.crash is not None)
-
-
-def content_of(root: Path) -> dict[str, Facts]:
-    """Returns what all files of a run hold."""
-    return {str(p.relative_to(root)): facts_of(p) for p in root.rglob("*") if p.is_file()}

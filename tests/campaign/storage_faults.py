@@ -11,21 +11,26 @@ import errno
 import io
 import os
 import shutil
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from checkpoint_directory import CheckpointDirectory
 from rundir_factory import RunFactory
 
-from refusing_disk import CHANGES
+from child_processes import KILLED, in_child
+from refusing_disk import Call, WatchedDisk
+from tfckpt_trainer.catalog.directory.trash import RETENTION
+from tfckpt_trainer.catalog.retention.prune import move_to_trash
+from tfckpt_trainer.errors import TfckptError
+from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.disk import Disk, LocalDisk, using
 from tfckpt_tui.cli.main import run
 
-from .areas import Outcome
+from .areas import Drawn, Outcome
 from .ledger import Ledger
-from .processes import KILLED, in_child
 
 RUN, OUT = "RUN", "OUT"
 
@@ -47,11 +52,15 @@ COMMANDS: dict[str, Sequence[Sequence[str]]] = {
     "guard": [["guards", RUN, "--add", "above loss 3: notify", "--yes"]],
     "report": [["report", RUN, "--output", f"{OUT}/r.html"]],
     "verify": [["verify", RUN]],
+    RETENTION: [[RETENTION, RUN]],
 }
 """What is done; the fault comes in the last one of each."""
 
 DELETED = {"empty": ("ckpt-100", "ckpt-200"), "delete": ("ckpt-100",)}
 """What a command is asked to delete for good."""
+
+OF_OTHERS = ("notes.txt", "ckpt-100.meta")
+"""Files of other people beside the checkpoints."""
 
 FAULTS = ("kill", "tear", "fail-once", "fail-on", "full", "denied")
 _ERRORS = {
@@ -63,55 +72,79 @@ _ERRORS = {
 _NEEDS_ROOM = {"open", "write", "make_directory", "rename"}
 
 
-class FaultyDisk(LocalDisk):
-    """Counts the calls that change it, and has a fault at one of them.
+def faulty(fault: str, number: int) -> WatchedDisk:
+    """Returns a disk with a fault at the call of a number, and after it if the fault lasts."""
 
-    Attributes:
-        count: How many calls there were.
-    """
+    def before(call: Call) -> None:
+        if call.number == number and fault in {"kill", "tear"}:
+            if fault == "tear" and call.name == "write":
+                descriptor, data, *at = call.arguments
+                LocalDisk().write(descriptor, bytes(data)[: len(data) // 2], *at)
+            os._exit(KILLED)
+        is_due = call.number == number or (fault != "fail-once" and call.number > number)
+        if fault == "full" and call.name not in _NEEDS_ROOM:
+            is_due = False
+        if fault in _ERRORS and is_due:
+            raise OSError(_ERRORS[fault], os.strerror(_ERRORS[fault]))
 
-    def __init__(self, fault: str = "", number: int = 0) -> None:
-        self.count = 0
-        self._fault, self._number = fault, number
-        for name in CHANGES:
-            setattr(self, name, self._watched(name, getattr(self, name)))
-
-    def _watched(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(*arguments: Any) -> Any:
-            if name == "open" and not arguments[1] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
-                return call(*arguments)
-            self.count += 1
-            if self.count == self._number and self._fault == "tear" and name == "write":
-                call(arguments[0], bytes(arguments[1])[: len(arguments[1]) // 2], *arguments[2:])
-            if self.count == self._number and self._fault in {"kill", "tear"}:
-                os._exit(KILLED)
-            is_due = self.count == self._number
-            is_due |= self._fault != "fail-once" and self.count > self._number > 0
-            if self._fault == "full" and name not in _NEEDS_ROOM:
-                is_due = False
-            if self._fault in _ERRORS and is_due:
-                raise OSError(_ERRORS[self._fault], os.strerror(_ERRORS[self._fault]))
-            return call(*arguments)
-
-        return watched
+    return WatchedDisk(before)
 
 
-class StorageFaults:
+class CopiedRuns:
+    """The base of areas that do something to a copy of a run in each case."""
+
+    def __init__(self, place: Path) -> None:
+        """Makes the run that is copied."""
+        self._healthy, self._place = healthy_run(place / "healthy"), place
+
+    def copied(self, place: Path) -> Path:
+        """Copies the run; returns its directory."""
+        shutil.copytree(self._healthy, place / "run", symlinks=True)
+        return place / "run"
+
+    def prepared(self, place: Path, *commands: str) -> Ledger:
+        """Copies the run, and does all but the last step of commands."""
+        ledger = Ledger(self.copied(place), OF_OTHERS)
+        for words in dict.fromkeys(tuple(w) for c in commands for w in COMMANDS[c][:-1]):
+            # Of two commands, one may take what the other one needs.
+            assert not badly_ended(words, *do(words, place))
+        return ledger
+
+    def calls_of(
+        self,
+        command: str,
+        watched: Callable[[Path], AbstractContextManager[object]] = contextlib.nullcontext,
+    ) -> int:
+        """Returns how many calls change the disk in the last step of a command.
+
+        It runs in this process: what it imports, the processes of the cases have already.
+
+        Args:
+            command: One of `COMMANDS`.
+            watched: The step runs in this context of the run directory.
+        """
+        place, told, disk = self._place / command, io.StringIO(), WatchedDisk()
+        root = self.copied(place)
+        *before, last = COMMANDS[command]
+        with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
+            codes = [on_disk(words, place) for words in before]
+            with watched(root):
+                codes.append(on_disk(last, place, disk))
+        assert not any(codes), f"{command} without a fault: {told.getvalue()}"
+        return disk.count
+
+
+class StorageFaults(CopiedRuns):
     """Faults at each call of the storage, in each command."""
 
     name = "storage"
-
-    def __init__(self, place: Path) -> None:
-        """Makes the run that is copied for each case."""
-        self._healthy = healthy_run(place / "healthy")
-        self._counted = place / "counted"
 
     def cases(self, chance: Random) -> Iterator[str]:
         """Yields each fault at each call, in an order by chance."""
         cases = [
             f"{command} {fault} {number}"
             for command in COMMANDS
-            for number in range(1, self._calls_of(command) + 1)
+            for number in range(1, self.calls_of(command) + 1)
             for fault in FAULTS
         ]
         chance.shuffle(cases)
@@ -120,46 +153,28 @@ class StorageFaults:
     def run(self, case: str, place: Path) -> Outcome:
         """Runs a command with a fault, and then what a person does about it."""
         command, fault, number = case.split()
-        root, may_go = place / "run", DELETED.get(command, ())
-        shutil.copytree(self._healthy, root, symlinks=True)
-        ledger = Ledger(root, ["notes.txt", "ckpt-100.meta"])
-        *before, last = COMMANDS[command]
-        for words in before:
-            code, told = do(words, place)
-            assert code == 0, told
-        _, told = do(last, place, FaultyDisk(fault, int(number)))
+        may_go, last = DELETED.get(command, ()), COMMANDS[command][-1]
+        ledger = self.prepared(place, command)
+        _, told = do(last, place, faulty(fault, int(number)))
         found = [told] if "Traceback" in told else []
-        found += ledger.lost(may_go)
-        return Outcome(1, (*found, *what_a_person_does(last, place, ledger, may_go)))
-
-    def _calls_of(self, command: str) -> int:
-        """How many calls change the disk in the last step of a command.
-
-        It runs in this process: what it imports, the processes of the cases have already.
-        """
-        place = self._counted / command
-        shutil.copytree(self._healthy, place / "run", symlinks=True)
-        told, disk = io.StringIO(), FaultyDisk()
-        with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
-            *before, last = (in_place(words, place) for words in COMMANDS[command])
-            codes = [run(words) for words in before]
-            with using(disk):
-                codes.append(run(last))
-        assert not any(codes), f"{command} without a fault: {told.getvalue()}"
-        return disk.count
+        return Outcome(1, (*found, *what_a_person_finds(last, place, ledger, may_go)))
 
 
-def what_a_person_does(
+def what_a_person_finds(
     again: Sequence[str], place: Path, ledger: Ledger, may_go: Collection[str]
 ) -> list[str]:
     """Looks, takes back and repeats, each in another process; returns what is violated."""
-    found = []
+    found = ledger.lost(may_go)
     for words in (["ls", RUN], ["undo", RUN], again, ["status", RUN]):
-        code, told = do(words, place)
-        if code not in range(5) or "Traceback" in told:
-            found.append(f"then `{words[0]}` ended with {code}: {told}")
+        found += [f"then {one}" for one in badly_ended(words, *do(words, place))]
         found += [f"after `{words[0]}`: {one}" for one in ledger.lost(may_go)]
     return found + ledger.violations(may_go)
+
+
+def badly_ended(words: Sequence[str], code: int, told: str) -> list[str]:
+    """Returns how a command ended, if none must end so."""
+    is_bad = code not in range(5) or "Traceback" in told
+    return [f"`{words[0]}` ended with {code}: {told}"] if is_bad else []
 
 
 def healthy_run(root: Path) -> Path:
@@ -176,34 +191,31 @@ def healthy_run(root: Path) -> Path:
 
 def do(words: Sequence[str], place: Path, disk: Disk | None = None) -> tuple[int, str]:
     """Runs a command in another process; returns its status and what it says."""
+    return in_child(lambda: on_disk(words, place, disk))
+
+
+def on_disk(words: Sequence[str], place: Path, disk: Disk | None = None) -> int:
+    """Runs a command in this process, on the local disk or another one; returns its status."""
     arguments = in_place(words, place)
-
-    def act() -> int:
-        with using(disk or LocalDisk()):
-            return run(arguments)
-
-    told = place / "told"
-    told.unlink(missing_ok=True)
-    code = in_child(act, told)
-    return code, told.read_text(encoding="utf-8") if told.exists() else ""
+    with using(disk or LocalDisk()):
+        return prune_as_trainer(Path(arguments[1])) if words[0] == RETENTION else run(arguments)
 
 
-class DrawnRuns:
+def prune_as_trainer(root: Path) -> int:
+    """Prunes as a trainer does after a save, which needs no TensorFlow."""
+    names, now = ("ckpt-100", "ckpt-200"), time.time()
+    try:
+        move_to_trash(
+            RunDirectory(root), names, by=RETENTION, now=now, update_state_file=True, timeout=1.0
+        )
+    except (TfckptError, OSError) as error:
+        print(error)
+        return 1
+    return 0
+
+
+class DrawnRuns(CopiedRuns, Drawn):
     """The base of areas whose cases are numbers: each draws what happens to a copy of a run."""
-
-    def __init__(self, place: Path) -> None:
-        """Makes the run that is copied for each case."""
-        self._healthy = healthy_run(place / "healthy")
-
-    def cases(self, chance: Random) -> Iterator[str]:
-        """Yields numbers without end."""
-        while True:
-            yield str(chance.randrange(10**9))
-
-    def copied(self, place: Path) -> Path:
-        """Copies the run; returns its directory."""
-        shutil.copytree(self._healthy, place / "run", symlinks=True)
-        return place / "run"
 
 
 def may_go_by(command: str, words: Sequence[str], ledger: Ledger) -> set[str]:

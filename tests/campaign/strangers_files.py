@@ -11,7 +11,7 @@ from random import Random
 
 from .areas import Outcome
 from .ledger import Ledger
-from .storage_faults import COMMANDS, DrawnRuns, do, may_go_by
+from .storage_faults import COMMANDS, DrawnRuns, badly_ended, do, may_go_by
 
 _STEMS = (
     "ckpt-100", "ckpt-200", "ckpt-600", "ckpt-007", "ckpt-", "foreign-7", "foreign-8", "model",
@@ -45,10 +45,8 @@ class StrangersFiles(DrawnRuns):
             command = chance.choice([*COMMANDS])
             for words in COMMANDS[command]:
                 may_go |= may_go_by(command, words, ledger)
-                code, told = do(words, place)
                 done.append(words[0])
-                if code not in range(5) or "Traceback" in told:
-                    found.append(f"{done} ended with {code}: {told}")
+                found += [f"after {done}: {one}" for one in badly_ended(words, *do(words, place))]
             found += [f"after {done}: {one}" for one in ledger.violations(may_go)]
         return Outcome(len(others), tuple(found))
 

@@ -15,12 +15,11 @@ from random import Random
 import tfckpt_trainer
 import tfckpt_tui
 from accounts import ALICE, BOB, GROUP, share
-from tfckpt_tui.cli.main import run
+from child_processes import in_child
 
 from .areas import Outcome
-from .ledger import Facts, Ledger, facts_of
-from .processes import in_child
-from .storage_faults import COMMANDS, RUN, DrawnRuns, in_place, may_go_by
+from .ledger import Ledger, facts_below
+from .storage_faults import COMMANDS, RUN, DrawnRuns, badly_ended, may_go_by, on_disk
 
 _ACCOUNTS = {"alice": ALICE, "bob": BOB}
 _NEEDS_MORE = re.compile(r"\.(training|examples|app|selftest)\b|__main__")
@@ -108,7 +107,7 @@ def did(
 ) -> list[str]:
     """Runs a command as an account; returns what must not have come of it."""
 
-    def act() -> int:
+    def action() -> int:
         account = _ACCOUNTS[who]
         os.setgroups([GROUP])
         os.setresgid(GROUP, GROUP, GROUP)
@@ -118,17 +117,8 @@ def did(
         for part in ("CACHE", "STATE", "CONFIG", "DATA"):
             os.environ[f"XDG_{part}_HOME"] = str(place / who / part)
         os.environ["HOME"] = str(place / who)
-        return run(in_place(words, place))
+        return on_disk(words, place)
 
-    told = place / "told"
-    told.unlink(missing_ok=True)
-    code = in_child(act, told)
-    said = told.read_text(encoding="utf-8") if told.exists() else ""
-    if code not in range(5) or "Traceback" in said or (must and code):
-        return [f"after {done}: `{words[0]}` by {who} ended with {code}: {said}"]
-    return []
-
-
-def facts_below(directory: Path) -> dict[str, Facts]:
-    """Returns the facts of all that is below a directory."""
-    return {str(path): facts_of(path) for path in directory.rglob("*")}
+    code, told = in_child(action)
+    found = [f"it ended with {code}: {told}"] if must and code else badly_ended(words, code, told)
+    return [f"after {done}: {one}" for one in found]

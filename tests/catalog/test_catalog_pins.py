@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,13 +10,13 @@ from checkpoint_directory import NOW, CheckpointDirectory, listed_names
 from cut_off import CUT_OFF, DONE, RAISED, killed_at, meddled_at
 from test_catalog_crashes import PRUNED, Scene
 
+from child_processes import entered_elsewhere
 from tfckpt_trainer.catalog.directory import pins
 from tfckpt_trainer.catalog.directory.pins import pin, pinned_names, set_pins
 from tfckpt_trainer.catalog.directory.trash import list_trash, locked_trash
 from tfckpt_trainer.catalog.retention.emptying import empty_trash
 from tfckpt_trainer.catalog.retention.prune import move_to_trash, settle_interrupted_prunes, undo
 from tfckpt_trainer.errors import RefusedError, UsageError
-from tfckpt_trainer.rundir.paths import RunDirectory
 from waiting import attempts
 
 
@@ -35,31 +32,9 @@ def prune(made: CheckpointDirectory, *names: str):
     return move_to_trash(made.run, names, by="ada", now=NOW, update_state_file=True)
 
 
-@contextmanager
-def another_at_the_trash(run: RunDirectory) -> Iterator[None]:
-    """Another process holds the lock of the trash."""
-    reader, writer = os.pipe()
-    end_reader, end_writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        gc.disable()
-        with locked_trash(run):
-            os.write(writer, b"1")
-            os.read(end_reader, 1)
-        os._exit(0)
-    os.read(reader, 1)
-    try:
-        yield
-    finally:
-        os.write(end_writer, b"1")
-        os.waitpid(child, 0)
-        for descriptor in (reader, writer, end_reader, end_writer):
-            os.close(descriptor)
-
-
 def test_a_pin_waits_for_a_prune_and_says_when_it_takes_long(history):
     with (
-        another_at_the_trash(history.run),
+        entered_elsewhere(locked_trash(history.run)),
         pytest.raises(RefusedError, match=r"running for more than 0.2 s. Nothing was changed"),
     ):
         set_pins(history.run, ["ckpt-100"], pinned=True, timeout=0.2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from answering_trainer import AnsweringTrainer, moving_files
 from rundir_factory import RunFactory, two_branches
 
 from bundle_writing import write_floats
+from child_processes import entered_elsewhere
 from tensorflow_processes import TensorFlowProcess
 from tfckpt_trainer.bundle.state_file import read_state_file
 from tfckpt_trainer.errors import RefusedError, UsageError
@@ -270,25 +270,12 @@ def test_beside_a_trainer_that_holds_the_lock_nothing_is_touched(
     ended: RunFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = files(ended.run.root)
-    reader, writer = os.pipe()
-    holder = os.fork()
-    if holder == 0:
-        gc.disable()
-        with locked(ended.run.trainer_lock, 60, "test"):
-            os.write(writer, b"held")
-            os.close(writer)
-            os.read(os.pipe()[0], 1)
-        os._exit(0)
-    try:
-        os.read(reader, 4)
-        monkeypatch.setattr(prune, "LOCK_SECONDS", 0.1)
-        with pytest.raises(RefusedError, match="does not answer; nothing was changed"):
-            prune.prune(ended.run, ["ckpt-100"], through=TEST)
-    finally:
-        os.kill(holder, 9)
-        os.waitpid(holder, 0)
-        os.close(reader)
-        os.close(writer)
+    monkeypatch.setattr(prune, "LOCK_SECONDS", 0.1)
+    with (
+        entered_elsewhere(locked(ended.run.trainer_lock, 60, "test")),
+        pytest.raises(RefusedError, match="does not answer; nothing was changed"),
+    ):
+        prune.prune(ended.run, ["ckpt-100"], through=TEST)
     assert files(ended.run.root) == before
 
 

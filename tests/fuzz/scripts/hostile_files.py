@@ -14,7 +14,6 @@ import io
 import itertools
 import os
 import re
-import resource
 import shutil
 import signal
 import stat
@@ -31,6 +30,7 @@ sys.path[:0] = [str(TESTS), str(TESTS / "tui"), str(TESTS / "catalog")]
 
 from rundir_factory import RunFactory
 
+from child_processes import limit_memory
 from event_files import event, float_value
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
@@ -226,13 +226,6 @@ class Cases:
         return ""
 
 
-def limit_memory() -> None:
-    with open("/proc/self/status", encoding="ascii") as file:
-        (line,) = [line for line in file if line.startswith("VmData:")]
-    most = (int(line.split()[1]) << 10) + MEMORY_BYTES
-    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-
-
 def hang(signum: int, frame: object) -> None:
     raise TimeoutError(f"it took more than {MOST_SECONDS} s")
 
@@ -243,7 +236,7 @@ def main(place: Path, contents: list[str]) -> None:
     assert names == COMMANDS.keys() | NOT_TRIED, names ^ (COMMANDS.keys() | NOT_TRIED)
     cases = Cases(place)
     readers = cases.readers()
-    limit_memory()
+    limit_memory(MEMORY_BYTES)
     for either, (number, (path, words)) in itertools.product(contents, enumerate(readers)):
         # Of alternatives, one after the other: most files are opened by several commands.
         alternatives = either.split("|")
