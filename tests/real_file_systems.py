@@ -9,10 +9,13 @@ Each test mounts its own. A test is skipped where nobody may mount them.
         ...                             # write below disk.root
         disk.cut_power()                # here or in a child process: no write reaches the disk
         disk.restore_power()            # mounted again, without what was not flushed
+
+A program that may be killed calls `own_mounts` first: what it mounts then ends with it.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -35,9 +38,19 @@ UNMOUNT_SECONDS = 10.0
 
 _MOST_RESTS = 16
 
-_XFS_GOING_DOWN = 0x8004587D
-_XFS_MEGABYTES = 320
-_WITHOUT_LOG = 2
+_GOING_DOWN = 0x8004587D
+"""The request of XFS, which ext4 has taken over."""
+_WITH_LOG, _WITHOUT_LOG = 1, 2
+_MEGABYTES = 320
+POWER_CUT_NEEDS = {
+    "xfs": ("mounts", "loop devices", "XFS", "mkfs.xfs"),
+    "ext4": ("mounts", "loop devices", "ext4", "mkfs.ext4"),
+}
+"""What `power_cut_disk` needs of a machine, by the kind of file system."""
+
+_MAKE = {"xfs": ("mkfs.xfs", "-q"), "ext4": ("mkfs.ext4", "-q", "-m", "0")}
+_OPTIONS = {"xfs": "nouuid", "ext4": "errors=remount-ro"}
+_NEW_MOUNTS = 0x00020000  # CLONE_NEWNS, unshare(2)
 
 
 @contextmanager
@@ -73,16 +86,28 @@ def small_ext4(place: Path, *, megabytes: int = 8) -> Iterator[Path]:
         image.unlink()
 
 
+def own_mounts() -> None:
+    """Has this process see the mounts of others, and nobody else those that it makes.
+
+    They are unmounted, and their loop devices are free, once it and its children have ended.
+    """
+    kernel = ctypes.CDLL(None, use_errno=True)
+    if kernel.unshare(_NEW_MOUNTS):
+        raise OSError(ctypes.get_errno(), "no mounts of its own")
+    _mount("--make-rslave", "/")
+
+
 class PowerCutDisk:
-    """An XFS on a loop device; cutting its power loses all data that was not flushed.
+    """A file system on a loop device; cutting its power loses all that was not flushed.
 
     Attributes:
         root: A directory on it.
     """
 
-    def __init__(self, image: Path, place: Path) -> None:
+    def __init__(self, image: Path, place: Path, kind: str) -> None:
         self._image = image
         self._place = place
+        self._kind = kind
         self._mount()
         self.root = place / "root"
         self.root.mkdir(exist_ok=True)
@@ -93,11 +118,17 @@ class PowerCutDisk:
         """Flushes all that was written to this disk, and nothing elsewhere."""
         subprocess.run(["sync", "--file-system", str(self.root)], check=True)
 
-    def cut_power(self) -> None:
-        """Shuts the file system down without flushing its log."""
+    def cut_power(self, *, with_log: bool = False) -> None:
+        """Shuts the file system down.
+
+        Args:
+            with_log: Whether all names reach the disk before, as they do at any moment by
+                themselves. The content of files does not.
+        """
         descriptor = os.open(self._place, os.O_RDONLY)
         try:
-            fcntl.ioctl(descriptor, _XFS_GOING_DOWN, struct.pack("I", _WITHOUT_LOG))
+            how = struct.pack("I", _WITH_LOG if with_log else _WITHOUT_LOG)
+            fcntl.ioctl(descriptor, _GOING_DOWN, how)
         finally:
             os.close(descriptor)
 
@@ -117,7 +148,7 @@ class PowerCutDisk:
         assert found.returncode == 0, found.stderr
         device = found.stdout.strip()
         try:
-            _mount("-o", "nouuid", device, str(self._place))
+            _mount("-t", self._kind, "-o", _OPTIONS[self._kind], device, str(self._place))
         finally:
             # It goes with the last mount of it.
             subprocess.run(["losetup", "--detach", device], check=True, capture_output=True)
@@ -129,13 +160,18 @@ class PowerCutDisk:
 
 
 @contextmanager
-def power_cut_disk(place: Path) -> Iterator[PowerCutDisk]:
-    """Mounts an empty XFS at `place`; its image is in memory, where a flush takes no time."""
-    require("mounts", "loop devices", "XFS", "mkfs.xfs")
-    with small_tmpfs(place.with_name(f"{place.name}-image"), megabytes=_XFS_MEGABYTES) as memory:
+def power_cut_disk(place: Path, kind: str = "xfs") -> Iterator[PowerCutDisk]:
+    """Mounts an empty file system at `place`; its image is in memory: a flush takes no time.
+
+    Args:
+        place: Where to mount it.
+        kind: `xfs` or `ext4`.
+    """
+    require(*POWER_CUT_NEEDS[kind])
+    with small_tmpfs(place.with_name(f"{place.name}-image"), megabytes=_MEGABYTES) as memory:
         place.mkdir(parents=True, exist_ok=True)
-        image = _image(memory / "xfs", _XFS_MEGABYTES, "mkfs.xfs", "-q")
-        disk = PowerCutDisk(image, place)
+        image = _image(memory / kind, _MEGABYTES, *_MAKE[kind])
+        disk = PowerCutDisk(image, place, kind)
         try:
             yield disk
         finally:

@@ -44,9 +44,14 @@ class Need(NamedTuple):
 
 def require(*names: str) -> None:
     """Skips the test if this machine lacks one of `NEEDS`; says which, and how to get it."""
-    missing = [f"{name}: {NEEDS[name].remedy}" for name in names if not NEEDS[name].is_met()]
-    if missing:
-        pytest.skip(f"needs {'; '.join(missing)}", allow_module_level=True)
+    lacking = missing(*names)
+    if lacking:
+        pytest.skip(f"needs {'; '.join(lacking)}", allow_module_level=True)
+
+
+def missing(*names: str) -> list[str]:
+    """Returns which of `NEEDS` this machine lacks, and how to get each."""
+    return [f"{name}: {NEEDS[name].remedy}" for name in names if not NEEDS[name].is_met()]
 
 
 def find_program(name: str) -> str | None:

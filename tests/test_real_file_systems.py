@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -9,8 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from real_file_systems import fill, is_full, power_cut_disk, small_ext4, small_tmpfs
-from requirements import needs
+from child_processes import in_child
+from real_file_systems import (
+    POWER_CUT_NEEDS,
+    fill,
+    is_full,
+    own_mounts,
+    power_cut_disk,
+    small_ext4,
+    small_tmpfs,
+)
+from requirements import needs, require
+from waiting import wait_until
 
 
 @pytest.mark.parametrize("mounted", [small_tmpfs, small_ext4])
@@ -36,8 +48,9 @@ def seen_elsewhere() -> Iterator[None]:
         process.communicate()
 
 
-def test_a_power_cut_loses_what_was_not_flushed(tmp_path: Path) -> None:
-    with power_cut_disk(tmp_path / "disk") as disk:
+@pytest.mark.parametrize("kind", POWER_CUT_NEEDS)
+def test_a_power_cut_loses_what_was_not_flushed(tmp_path: Path, kind: str) -> None:
+    with power_cut_disk(tmp_path / "disk", kind) as disk:
         (disk.root / "flushed").write_bytes(b"1")
         disk.flush()
         (disk.root / "not flushed").write_bytes(b"1")
@@ -46,6 +59,40 @@ def test_a_power_cut_loses_what_was_not_flushed(tmp_path: Path) -> None:
             (disk.root / "after").write_bytes(b"1")
         disk.restore_power()
         assert [path.name for path in disk.root.iterdir()] == ["flushed"]
+
+
+@pytest.mark.parametrize("kind", POWER_CUT_NEEDS)
+def test_a_power_cut_may_leave_a_name_whose_content_is_lost(tmp_path: Path, kind: str) -> None:
+    with power_cut_disk(tmp_path / "disk", kind) as disk:
+        (disk.root / "file").write_bytes(b"1")
+        disk.cut_power(with_log=True)
+        disk.restore_power()
+        assert (disk.root / "file").read_bytes() == b""
+
+
+@needs("mount namespaces")
+def test_mounts_of_a_process_end_with_it_however_it_ends(tmp_path: Path) -> None:
+    place = tmp_path / "disk"
+
+    def action() -> int:
+        own_mounts()
+        with power_cut_disk(place) as disk:
+            (tmp_path / "told").write_text(loop_devices())
+            assert disk.root.parent.is_mount()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+    require(*POWER_CUT_NEEDS["xfs"])
+    code, told = in_child(action)
+    assert (code, told) == (-signal.SIGKILL, "")
+    assert f"{place}-image" in (tmp_path / "told").read_text()
+    assert not place.is_mount()
+    wait_until(lambda: f"{place}-image" not in loop_devices(), 10, "the loop device is free")
+
+
+def loop_devices() -> str:
+    """What is on them."""
+    return subprocess.run(["losetup", "--list"], capture_output=True, text=True, check=True).stdout
 
 
 @needs("mount namespaces")

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from real_file_systems import POWER_CUT_NEEDS
+from requirements import require
+
 from .growth import Used, grown
 from .ledger import Ledger
 
@@ -127,18 +130,34 @@ LOSES_INDEXES = (
 )
 """A disk that loses what it renames."""
 
+FLUSHES_NOTHING = (
+    "from tfckpt_trainer.rundir.storage.disk import LocalDisk; "
+    "LocalDisk.flush = lambda self, descriptor: None"
+)
 
-def test_a_defect_is_told_with_the_line_that_repeats_it() -> None:
-    case = "prune fail-once 500"
-    found = campaign("--only", "storage", "--case", case, before=LOSES_INDEXES)
+
+@pytest.mark.parametrize(
+    ("area", "case", "defect", "told"),
+    [
+        ("storage", "prune fail-once 500", LOSES_INDEXES, "ckpt-100.index is nowhere"),
+        ("power", "undo xfs-log 500", FLUSHES_NOTHING, "run/checkpoint was not flushed"),
+    ],
+)
+def test_a_defect_is_told_with_the_line_that_repeats_it(
+    area: str, case: str, defect: str, told: str
+) -> None:
+    if area == "power":
+        require("mount namespaces", *POWER_CUT_NEEDS["xfs"])
+    found = campaign("--only", area, "--case", case, before=defect)
     assert found.returncode == 1
-    assert f"python -m tests.campaign --only storage --case {case!r}" in found.stdout
-    assert "ckpt-100.index is nowhere" in found.stdout
+    assert f"python -m tests.campaign --only {area} --case {case!r}" in found.stdout
+    assert told in found.stdout
 
 
 def test_a_few_cases_of_each_area_violate_nothing() -> None:
     ended = campaign("--budget", "1s")
-    assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
+    told = [line for line in ended.stderr.splitlines() if "left out" not in line]
+    assert (ended.returncode, told) == (0, []), ended.stdout
     areas = {line.split()[0] for line in ended.stdout.splitlines()[1:]}
     assert areas == {"storage", "power", "strangers", "accounts", "keys", "input"}
 
