@@ -1,7 +1,11 @@
-"""Runs something in a child process, which may end or wait at a chosen moment.
+"""Runs something in child processes, which end or wait at chosen moments.
 
-with entered_elsewhere(locked(path, 1, "test")):
-    ...  # another process holds the lock
+The most that a test needs is one of these:
+
+    code, told = in_child(action)
+    with entered_elsewhere(locked(path, 1, "test")):
+        ...  # another process holds the lock
+    ended = interleaved(first, second, 3)
 """
 
 from __future__ import annotations
@@ -12,14 +16,20 @@ import io
 import os
 import resource
 import signal
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from multiprocessing import Pipe
+from unittest.mock import patch
+
+from refusing_disk import Call, WatchedDisk
+from tfckpt_trainer.rundir.storage.disk import Disk
 
 KILLED = 137
 CRASHED = 70
 MOST_SECONDS = 60
+_sleep = time.sleep
 
 
 class Child:
@@ -87,6 +97,46 @@ class Moment:
         """Returns when it is reached, or the process that would reach it has ended."""
         self._writer.close()
         self._reader.poll(None)
+
+
+def interleaved(
+    first: Callable[[Disk], int], second: Callable[[], int], number: int, *, dies: bool = False
+) -> tuple[tuple[int, str], tuple[int, str]]:
+    """Halts an action at a call that changes the disk, and has another one run meanwhile.
+
+    The first goes on once the second has ended, or sleeps because it waits for a lock.
+
+    Args:
+        first: An action on a disk.
+        second: Another action.
+        number: The call before which the first is halted, counted from 1.
+        dies: Whether the first is killed then.
+
+    Returns:
+        How each of them ended, and what it printed.
+    """
+    halted, go = Moment(), Moment()
+
+    def halt(call: Call) -> None:
+        if call.number == number:
+            halted.reach()
+            go.wait()
+            if dies:
+                os._exit(KILLED)
+
+    one = Child(lambda: first(WatchedDisk(halt)))
+    halted.wait()
+    # Made now, so that the first has no end of it.
+    waits = Moment()
+
+    def action() -> int:
+        with patch.object(time, "sleep", lambda seconds: (waits.reach(), _sleep(seconds))):
+            return second()
+
+    other = Child(action)
+    waits.wait()
+    go.reach()
+    return one.end(), other.end()
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ sys.path[:0] = [str(TESTS), *(str(TESTS / part) for part in ("tui", "catalog", "
 
 
 from .areas import Area  # noqa: E402
+from .command_pairs import CommandPairs  # noqa: E402
 from .fast_time import FastTime  # noqa: E402
 from .hostile_input import HostileInput  # noqa: E402
 from .live_workers import LiveWorkers  # noqa: E402
@@ -29,7 +30,9 @@ from .storage_faults import StorageFaults  # noqa: E402
 from .strangers_files import StrangersFiles  # noqa: E402
 from .two_accounts import TwoAccounts  # noqa: E402
 
-AREAS = (StorageFaults, PowerCuts, StrangersFiles, TwoAccounts, RandomKeys, HostileInput)
+AREAS = (
+    StorageFaults, PowerCuts, CommandPairs, StrangersFiles, TwoAccounts, RandomKeys, HostileInput,
+)  # fmt: skip
 ALL = (*AREAS, LiveWorkers, FastTime)
 """The cases of the last two take too long for a share of two minutes."""
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}

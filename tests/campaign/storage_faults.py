@@ -27,6 +27,7 @@ from tfckpt_trainer.catalog.retention.prune import move_to_trash
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.disk import Disk, LocalDisk, using
+from tfckpt_trainer.rundir.storage.locks import locked
 from tfckpt_tui.cli.main import run
 
 from .areas import Drawn, Outcome
@@ -203,11 +204,10 @@ def on_disk(words: Sequence[str], place: Path, disk: Disk | None = None) -> int:
 
 def prune_as_trainer(root: Path) -> int:
     """Prunes as a trainer does after a save, which needs no TensorFlow."""
-    names, now = ("ckpt-100", "ckpt-200"), time.time()
+    run, names, now = RunDirectory(root), ("ckpt-100", "ckpt-200"), time.time()
     try:
-        move_to_trash(
-            RunDirectory(root), names, by=RETENTION, now=now, update_state_file=True, timeout=1.0
-        )
+        with locked(run.trainer_lock, 1.0, "training"):
+            move_to_trash(run, names, by=RETENTION, now=now, update_state_file=True, timeout=1.0)
     except (TfckptError, OSError) as error:
         print(error)
         return 1

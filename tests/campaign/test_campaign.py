@@ -140,6 +140,7 @@ FLUSHES_NOTHING = (
     ("area", "case", "defect", "told"),
     [
         ("storage", "prune fail-once 500", LOSES_INDEXES, "ckpt-100.index is nowhere"),
+        ("pairs", "prune verify 1 goes-on", LOSES_INDEXES, "ckpt-100.index is nowhere"),
         ("power", "undo xfs-log 500", FLUSHES_NOTHING, "run/checkpoint was not flushed"),
     ],
 )
@@ -159,7 +160,7 @@ def test_a_few_cases_of_each_area_violate_nothing() -> None:
     told = [line for line in ended.stderr.splitlines() if "left out" not in line]
     assert (ended.returncode, told) == (0, []), ended.stdout
     areas = {line.split()[0] for line in ended.stdout.splitlines()[1:]}
-    assert areas == {"storage", "power", "strangers", "accounts", "keys", "input"}
+    assert areas == {"storage", "power", "pairs", "strangers", "accounts", "keys", "input"}
 
 
 def test_what_grows_without_bound_is_told() -> None:
