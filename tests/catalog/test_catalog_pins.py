@@ -14,6 +14,7 @@ from child_processes import entered_elsewhere
 from tfckpt_trainer.catalog.directory import pins
 from tfckpt_trainer.catalog.directory.pins import pin, pinned_names, set_pins
 from tfckpt_trainer.catalog.directory.trash import list_trash, locked_trash
+from tfckpt_trainer.catalog.retention.deleting import delete_for_good
 from tfckpt_trainer.catalog.retention.emptying import empty_trash
 from tfckpt_trainer.catalog.retention.prune import move_to_trash, settle_interrupted_prunes, undo
 from tfckpt_trainer.errors import RefusedError, UsageError
@@ -64,6 +65,15 @@ def test_what_a_cut_off_prune_holds_in_part_is_not_pinned(tmp_path):
 def test_what_was_never_there_is_not_pinned(history):
     with pytest.raises(UsageError, match="no checkpoint 'ckpt-7'"):
         set_pins(history.run, ["ckpt-100", "ckpt-7"], pinned=True)
+    assert pinned_names(history.run) == frozenset()
+
+
+def test_a_deleted_checkpoint_whose_graph_another_program_wrote_is_not_pinned(history):
+    (history.root / "ckpt-100.meta").write_bytes(b"a graph of another program")
+    delete_for_good(history.run, ["ckpt-100"], now=NOW, update_state_file=True)
+    assert (history.root / "ckpt-100.meta").exists()
+    with pytest.raises(UsageError, match="no checkpoint 'ckpt-100'"):
+        set_pins(history.run, ["ckpt-100"], pinned=True)
     assert pinned_names(history.run) == frozenset()
 
 

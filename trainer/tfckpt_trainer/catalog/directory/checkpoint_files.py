@@ -492,6 +492,12 @@ def owner_of(name: str) -> str:
     return place_in(name)[0]
 
 
+def owner_of_part(name: str) -> str:
+    """Returns the same, but nothing for a graph file: a graph alone is no checkpoint."""
+    owner, place = place_in(name)
+    return "" if place == _AT_META else owner
+
+
 def _relevant_place(name: str) -> tuple[str, int] | None:
     place = place_in(name)
     return place if place[0] else None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tfckpt_trainer.bundle.index import index_path
 from tfckpt_trainer.bundle.links import follow_link
-from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
+from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of, owner_of_part
 from tfckpt_trainer.catalog.directory.trash import find_trashed, in_trash_error, locked_trash
 from tfckpt_trainer.errors import UnknownCheckpointError, UsageError, describe_error
 from tfckpt_trainer.rundir.disk_reserve import retry_with_reserve
@@ -144,9 +144,10 @@ def _check_exist(run: RunDirectory, names: Sequence[str]) -> None:
     for directory in (run.root, run.saving_directory):
         for entry in list_directory(directory):
             if not entry.is_symlink():
-                seen.add(owner_of(entry.name))
+                owner = owner_of_part(entry.name)
+                seen.add(owner)
                 if entry.name.endswith(".index"):
-                    with_index.add(owner_of(entry.name))
+                    with_index.add(owner)
     for name in names:
         if is_plain_name(name) and index_path(run.root / name).is_symlink():
             raise _link_error(run, name)

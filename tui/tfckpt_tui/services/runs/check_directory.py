@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tfckpt_trainer.bundle.index import index_path
-from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of
+from tfckpt_trainer.catalog.directory.checkpoint_files import owner_of, owner_of_part
 from tfckpt_trainer.catalog.directory.other_formats import SAVED_MODEL, find_neighbours
 from tfckpt_trainer.catalog.directory.saved_model import SAVED_MODEL_FILES
 from tfckpt_trainer.catalog.directory.version_one import find_version_one
@@ -106,8 +106,7 @@ def _refuse_checkpoint(path: Path) -> None:
 def _has_checkpoint(root: Path) -> bool:
     """Whether a file or directory here belongs to a checkpoint; reads names until one does."""
     with os.scandir(root) as entries:
-        # A graph alone is no checkpoint.
-        return any(owner_of(entry.name) and not entry.name.endswith(".meta") for entry in entries)
+        return any(owner_of_part(entry.name) for entry in entries)
 
 
 def _has_other_files(root: Path) -> bool:
