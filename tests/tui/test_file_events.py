@@ -8,13 +8,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from rundir_factory import RunFactory
-from test_monitor import Watching
+from test_monitor import Watching, followed
 
 from real_file_systems import small_tmpfs
 from requirements import WITHOUT_FILE_EVENTS, needs
@@ -24,15 +23,6 @@ from tfckpt_tui.monitor.file_events import MISSED, DirectoryWatcher, EventLossDe
 from tfckpt_tui.monitor.run_monitor import Monitor
 from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 from waiting import wait_until
-
-
-@contextmanager
-def followed(root: Path, poll: float | None = None) -> Iterator[Watching]:
-    watching = Watching(RunDirectory(root), poll)
-    try:
-        yield watching
-    finally:
-        watching.monitor.stop()
 
 
 def wait_for_only(watching: Watching, *names: str) -> None:

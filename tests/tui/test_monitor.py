@@ -5,7 +5,9 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from rundir_factory import RunFactory, two_branches
@@ -17,6 +19,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
+from tfckpt_tui.monitor import run_monitor
 from tfckpt_tui.monitor.file_events import DirectoryWatcher
 from tfckpt_tui.monitor.run_monitor import DEBOUNCE_SECONDS, Monitor
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -45,11 +48,26 @@ class Watching:
         return wait_until(look, timeout, f"checkpoints {names}")
 
 
+@contextmanager
+def followed(root: Path, poll: float | None = None) -> Iterator[Watching]:
+    watching = Watching(RunDirectory(root), poll)
+    try:
+        yield watching
+    finally:
+        watching.monitor.stop()
+
+
+@contextmanager
+def followed_by_events(root: Path) -> Iterator[Watching]:
+    """Reads only at file events, while a command is under way, and when it is asked."""
+    with patch.object(run_monitor, "POLL_SECONDS", 3600.0), followed(root) as watching:
+        yield watching
+
+
 @pytest.fixture(params=[None, 0.05], ids=["events", "poll"])
 def watching(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Watching]:
-    watching = Watching(RunDirectory(tmp_path / "run"), request.param)
-    yield watching
-    watching.monitor.stop()
+    with followed(tmp_path / "run", request.param) as watching:
+        yield watching
 
 
 def look(factory: RunFactory) -> RunSnapshot:
@@ -216,20 +234,15 @@ def test_a_directory_can_appear_disappear_and_be_replaced(
 def test_a_link_to_a_directory_is_followed(tmp_path: Path) -> None:
     factory = two_branches(tmp_path / "real")
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    watching = Watching(RunDirectory(tmp_path / "link"), None)
-    try:
+    with followed(tmp_path / "link") as watching:
         watching.wait_for_names("ckpt-500")
         factory.checkpoint(600)
         watching.wait_for_names("ckpt-600", timeout=3)
-    finally:
-        watching.monitor.stop()
 
 
 def test_events_trigger_a_read_before_the_next_poll(tmp_path: Path) -> None:
     factory = two_branches(tmp_path / "run")
-    watching = Watching(factory.run, None)
-    watching.monitor._poll = 3600.0
-    try:
+    with followed_by_events(factory.run.root) as watching:
         first = watching.wait_for_names("ckpt-500")
         if first.problems:
             require("file events")
@@ -238,19 +251,16 @@ def test_events_trigger_a_read_before_the_next_poll(tmp_path: Path) -> None:
         factory.checkpoint(600)
         watching.wait_for_names("ckpt-600", timeout=5)
         assert len(watching.seen) < time_of_look + 10, "a burst of events costs few looks"
-    finally:
-        watching.monitor.stop()
 
 
 def test_heartbeats_alone_cause_no_read(tmp_path: Path) -> None:
     """Those of 64 workers would cause five a second."""
     factory = two_branches(tmp_path / "run")
     factory.live_worker(0, step=501, branch=1)
-    watching = Watching(factory.run, None)
-    watching.monitor._poll = 3600.0
     arrived = threading.Event()
     control = DirectoryWatcher([factory.run.status_directory], arrived.set)
-    try:
+    with followed_by_events(factory.run.root) as watching, ExitStack() as ended:
+        ended.callback(control.stop)
         if watching.wait_for_names("ckpt-500").problems:
             require("file events")
         control.refresh()
@@ -260,16 +270,11 @@ def test_heartbeats_alone_cause_no_read(tmp_path: Path) -> None:
         # So long a read would take to begin.
         time.sleep(3 * DEBOUNCE_SECONDS)
         assert len(watching.seen) == before
-    finally:
-        control.stop()
-        watching.monitor.stop()
 
 
 def test_a_command_under_way_is_followed_more_often(tmp_path: Path) -> None:
     factory = two_branches(tmp_path / "run")
-    watching = Watching(factory.run, None)
-    watching.monitor._poll = 3600.0
-    try:
+    with followed_by_events(factory.run.root) as watching:
         watching.wait_for_names("ckpt-500")
         submitted = CommandQueue(factory.run).submit(CommandKind.SAVE, requested_by="test")
         watching.monitor.refresh()
@@ -278,8 +283,6 @@ def test_a_command_under_way_is_followed_more_often(tmp_path: Path) -> None:
             MOST_SECONDS,
             "it is looked at again and again",
         )
-    finally:
-        watching.monitor.stop()
 
 
 def test_the_monitor_stops_at_once(watching: Watching, tmp_path: Path) -> None:
