@@ -243,6 +243,14 @@ def test_long_benchmarks_run_when_they_are_asked_for(monkeypatch):
     assert asked == [["guards"], ["guards", "check"], ["check"]]
 
 
+def test_what_the_quick_form_runs_has_ratios_to_compare():
+    published = figures.read(performance_page.FIGURES).figures
+    with_ratios = {figure.benchmark for figure in published if figure.against}
+    quick = {one.name for one in run_all.BENCHMARKS if one.quick is not None}
+    assert quick
+    assert quick <= with_ratios
+
+
 def test_the_time_left_is_that_of_an_earlier_run_with_the_same_words(monkeypatch, capsys):
     monkeypatch.setattr(run_all, "PLACE", Path("/nowhere"))
     before = {"a": ran(words=("--x",), seconds=130.0), "b": ran(seconds=65.0)}
