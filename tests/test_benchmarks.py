@@ -235,7 +235,9 @@ def test_long_benchmarks_run_when_they_are_asked_for(monkeypatch):
     usual, long = run_all.Benchmark("guards"), run_all.Benchmark("check", is_long=True)
     monkeypatch.setattr(run_all, "BENCHMARKS", (usual, long))
     asked = []
-    monkeypatch.setattr(run_all, "run", lambda words, before: asked.append([*words]) or run_with())
+    monkeypatch.setattr(
+        run_all, "run", lambda words, before, times: asked.append([*words]) or run_with()
+    )
     for options in ([], ["--all"], ["check"]):
         monkeypatch.setattr(sys, "argv", ["run_all.py", *options])
         with pytest.raises(SystemExit):
@@ -256,6 +258,11 @@ def test_the_time_left_is_that_of_an_earlier_run_with_the_same_words(monkeypatch
     before = {"a": ran(words=("--x",), seconds=130.0), "b": ran(seconds=65.0)}
     run_all.run({"a": ("--x",), "b": ("--other",)}, before)
     assert capsys.readouterr().out == "[1/2] a, about 2 min left\n[2/2] b\n"
+
+
+def test_runs_of_one_benchmark_are_joined_with_the_range_of_all():
+    runs = [[figure(2.0, 1.0, 3.0), figure(7.0, what="x")], [figure(4.0)], [figure(2.5, 2.0, 6.0)]]
+    assert run_all.joined(runs) == [figure(2.5, 1.0, 6.0), figure(7.0, what="x")]
 
 
 @pytest.mark.parametrize(("share", "is_believed"), [(0.04, True), (0.06, False)])

@@ -1,11 +1,12 @@
 """Runs benchmarks one after the other, and compares their figures with those of an earlier run.
 
-    python tests/benchmarks/run_all.py [NAME ...] [--quick | --all] [--output FILE] [--against FILE]
-                                       [--publish]
+    python tests/benchmarks/run_all.py [NAME ...] [--quick | --all] [--times N] [--output FILE]
+                                       [--against FILE] [--publish]
 
 `--quick` takes 3 minutes: one round of what is fast, at sizes of the others. Its ratios are
 compared, and not published. `--all` adds benchmarks that take minutes each, such as that of a year.
-Names run these alone.
+Names run these alone. `--times` runs each so many times: of a figure it keeps the median, and the
+range of all.
 
 Says before each benchmark which one it is, and what is left, by what each took in the earlier run.
 A benchmark during which the machine was busy is named at the end, and in the file. The file is
@@ -18,9 +19,11 @@ This needs `pip install -e '.[docs]'`.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import platform
 import shlex
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -70,10 +73,10 @@ def _benchmark(
 
 
 BENCHMARKS = (
-    _benchmark("first_frame", "--rounds 2", "--checkpoints 1000 --rounds 2"),
+    _benchmark("first_frame", "--rounds 3", "--checkpoints 1000 --rounds 2"),
     _benchmark(
         "listing",
-        "--rounds 2 --kinds foreign ours",
+        "--rounds 3 --kinds foreign ours",
         "--checkpoints 10000 --rounds 1 --kinds foreign ours",
     ),
     _benchmark("one_of_many", "--checkpoints 10 10000 100000 --kinds ours"),
@@ -92,15 +95,15 @@ BENCHMARKS = (
     _benchmark("memory", is_long=True),
     _benchmark("state_walk"),
     _benchmark("replica_checksums"),
-    _benchmark("save", "--rounds 2", "--megabytes 100 --shared --growth --rounds 1"),
-    _benchmark("many_variables", "--variables 1000 5000 --rounds 2"),
-    _benchmark("background_save", "--rounds 2"),
+    _benchmark("save", "--rounds 3", "--megabytes 100 --shared --growth --rounds 1"),
+    _benchmark("many_variables", "--variables 1000 5000 --rounds 3"),
+    _benchmark("background_save", "--rounds 3"),
     _benchmark("partitioned_save", is_long=True),
     _benchmark("loop_overhead", '--blocks 10 --guard "not_finite loss: pause"'),
     _benchmark("parameter_servers"),
     _benchmark("guards", "--noise-steps 200000"),
-    _benchmark("restore_in_place", "--ages 3 --megabytes 1 500 --rounds 2", is_long=True),
-    _benchmark("restart", "--rounds 2"),
+    _benchmark("restore_in_place", "--ages 3 --megabytes 1 500 --rounds 3", is_long=True),
+    _benchmark("restart", "--rounds 3"),
     _benchmark("idle_file_calls", "--seconds 10 --only local"),
     _benchmark("server_operations", "--settle 45", is_long=True),
     _benchmark("check"),
@@ -116,6 +119,7 @@ def main() -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--quick", action="store_true", help="one round of what takes seconds")
     form.add_argument("--all", action="store_true", help="also those that take minutes each")
+    parser.add_argument("--times", type=int, default=1, help="run each so many times (1)")
     parser.add_argument("--output", type=Path, help="write the figures to this file")
     parser.add_argument(
         "--against", type=Path, default=FIGURES, help="compare with this file (those of the docs)"
@@ -134,7 +138,7 @@ def main() -> None:
     else:
         has_long = bool(options.names) or options.all
         words = {one.name: one.words for one in chosen if has_long or not one.is_long}
-    found = run(words, before.runs if before else {})
+    found = run(words, before.runs if before else {}, options.times)
     if options.output is not None:
         write(found, options.output)
     if before is not None:
@@ -177,17 +181,20 @@ def merged(before: Figures, after: Figures, order: Sequence[str]) -> Figures:
     return msgspec.structs.replace(after, figures=figures, runs=before.runs | after.runs)
 
 
-def run(benchmarks: Mapping[str, Sequence[str]], before: Mapping[str, BenchmarkRun]) -> Figures:
+def run(
+    benchmarks: Mapping[str, Sequence[str]], before: Mapping[str, BenchmarkRun], times: int = 1
+) -> Figures:
     """Runs benchmarks, and shows what they print.
 
     Args:
         benchmarks: The arguments of each, by its name.
         before: The earlier run of each, which tells how long it takes.
+        times: How often to run each.
     """
     figures: list[Figure] = []
     runs: dict[str, BenchmarkRun] = {}
     seconds = {
-        name: before[name].seconds
+        name: times * before[name].seconds
         for name, words in benchmarks.items()
         if name in before and before[name].words == tuple(words)
     }
@@ -195,24 +202,14 @@ def run(benchmarks: Mapping[str, Sequence[str]], before: Mapping[str, BenchmarkR
         left = sum(seconds.get(one, 0.0) for one in benchmarks if one not in runs) / 60
         about = f", about {left:.0f} min left" if left >= 1 else ""
         print(f"[{place}/{len(benchmarks)}] {name}{about}", flush=True)
-        at, speed = time.time(), additions()
-        with tempfile.NamedTemporaryFile() as collected:
-            command = [sys.executable, str(PLACE / f"{name}.py"), *words]
-            environment = {**os.environ, COLLECTED: collected.name}
-            done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True)
-            lines = Path(collected.name).read_bytes().splitlines()
-        figures += [msgspec.json.decode(line, type=Figure) for line in lines]
-        was_busy = "too busy to believe" in done.stderr
-        has_failed = bool(done.returncode) and not was_busy
-        if has_failed:
-            print(done.stderr, file=sys.stderr)
-        runs[name] = BenchmarkRun(
-            at=at,
-            words=tuple(words),
-            seconds=round(time.time() - at, 1),
-            additions=speed,
-            was_busy=was_busy,
-            has_failed=has_failed,
+        ran = [run_once(name, words) for _ in range(times)]
+        figures += joined([found for _, found in ran])
+        each = [one for one, _ in ran]
+        runs[name] = msgspec.structs.replace(
+            each[0],
+            seconds=round(sum(one.seconds for one in each) / times, 1),
+            was_busy=any(one.was_busy for one in each),
+            has_failed=any(one.has_failed for one in each),
         )
     packages = {one.name.replace("_", "-"): one.version for one in distributions()}
     return Figures(
@@ -222,6 +219,45 @@ def run(benchmarks: Mapping[str, Sequence[str]], before: Mapping[str, BenchmarkR
         runs=runs,
         figures=figures,
     )
+
+
+def run_once(name: str, words: Sequence[str]) -> tuple[BenchmarkRun, list[Figure]]:
+    """Runs a benchmark once."""
+    at, speed = time.time(), additions()
+    with tempfile.NamedTemporaryFile() as collected:
+        command = [sys.executable, str(PLACE / f"{name}.py"), *words]
+        environment = {**os.environ, COLLECTED: collected.name}
+        done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True)
+        lines = Path(collected.name).read_bytes().splitlines()
+    was_busy = "too busy to believe" in done.stderr
+    has_failed = bool(done.returncode) and not was_busy
+    if has_failed:
+        print(done.stderr, file=sys.stderr)
+    ran = BenchmarkRun(
+        at=at,
+        words=tuple(words),
+        seconds=round(time.time() - at, 1),
+        additions=speed,
+        was_busy=was_busy,
+        has_failed=has_failed,
+    )
+    return ran, [msgspec.json.decode(line, type=Figure) for line in lines]
+
+
+def joined(runs: Sequence[Sequence[Figure]]) -> list[Figure]:
+    """Returns the figures of several runs of one benchmark, each with the range of all of them."""
+    found: dict[tuple[str, str, float], list[Figure]] = {}
+    for figure in itertools.chain.from_iterable(runs):
+        found.setdefault(figure.key, []).append(figure)
+    return [
+        msgspec.structs.replace(
+            same[0],
+            value=statistics.median(one.value for one in same),
+            low=min(one.low for one in same),
+            high=max(one.high for one in same),
+        )
+        for same in found.values()
+    ]
 
 
 def changes(before: Sequence[Figure], after: Sequence[Figure]) -> list[str]:
