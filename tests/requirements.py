@@ -181,6 +181,7 @@ _AS_ROOT = "run as root, in a container with CAP_SYS_ADMIN"
 NEEDS = {
     # Programs.
     "bash": _program("bash", "bash"),
+    "cc": _program("gcc", "cc"),
     "git": _program("git", "git"),
     "mkfs.ext4": _program("e2fsprogs", "mkfs.ext4"),
     "mkfs.xfs": _program("xfsprogs", "mkfs.xfs"),

@@ -28,13 +28,14 @@ from .power_cuts import PowerCuts  # noqa: E402
 from .random_keys import RandomKeys  # noqa: E402
 from .storage_faults import StorageFaults  # noqa: E402
 from .strangers_files import StrangersFiles  # noqa: E402
+from .trainer_faults import TrainerFaults  # noqa: E402
 from .two_accounts import TwoAccounts  # noqa: E402
 
 AREAS = (
     StorageFaults, PowerCuts, CommandPairs, StrangersFiles, TwoAccounts, RandomKeys, HostileInput,
 )  # fmt: skip
-ALL = (*AREAS, LiveWorkers, FastTime)
-"""The cases of the last two take too long for a share of two minutes."""
+ALL = (*AREAS, TrainerFaults, LiveWorkers, FastTime)
+"""The cases of the last three take too long for a share of two minutes."""
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 

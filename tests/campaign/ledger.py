@@ -124,6 +124,10 @@ class Ledger:
         """Takes further files for those of other people."""
         self._others = {**self._others, **{name: facts_of(self._root / name) for name in others}}
 
+    def latest(self) -> str:
+        """Returns the checkpoint that the state file calls the latest."""
+        return self._listed()[1]
+
     def in_trash(self) -> set[str]:
         """Returns the checkpoints of which the trash has files."""
         return {*self._trashed()}

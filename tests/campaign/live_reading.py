@@ -17,13 +17,14 @@ NAMES = ("attempts", "branches", "values", "elements")
 def read(prefix: Path) -> dict[str, object]:
     """Returns the numbers of a checkpoint: of each step up to the last that has one."""
     try:
-        reader = tf.train.load_checkpoint(str(prefix))
+        # `tf.train.load_checkpoint` would take a directory of this name for one of checkpoints.
+        reader = tf.compat.v1.train.NewCheckpointReader(str(prefix))
         told = {
-            name: reader.get_tensor(f"model/told/told/{at}/.ATTRIBUTES/VARIABLE_VALUE").tolist()
+            name: reader.get_tensor(f"model/told/{at}/.ATTRIBUTES/VARIABLE_VALUE").tolist()
             for at, name in enumerate(NAMES)
         }
-        now = reader.get_tensor("model/told/now/.ATTRIBUTES/VARIABLE_VALUE").tolist()
-        weight = float(reader.get_tensor("model/told/weight/.ATTRIBUTES/VARIABLE_VALUE"))
+        now = reader.get_tensor("model/now/.ATTRIBUTES/VARIABLE_VALUE").tolist()
+        weight = float(reader.get_tensor("model/weight/.ATTRIBUTES/VARIABLE_VALUE"))
     except (tf.errors.OpError, IndexError, KeyError, ValueError) as error:
         return {"error": str(error)[:200]}
     used = [at for one in told.values() for at, value in enumerate(one) if value]

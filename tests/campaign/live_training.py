@@ -24,6 +24,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--strategy", required=True)
 parser.add_argument("--save-every", type=int, required=True)
 parser.add_argument("--keep-last", type=int)
+parser.add_argument("--total-steps", type=int)
 parser.add_argument("--background", action="store_true")
 parser.add_argument("--spread", action="store_true")
 parser.add_argument("--largest-shard", type=int)
@@ -32,26 +33,23 @@ options = parser.parse_args()
 strategy = create_strategy(options.strategy, threads=1)
 with strategy.scope():
     model = tf.Module()
-    model.now = tf.Variable(tf.zeros(3, tf.float64))
+    model.now = tf.Variable(tf.zeros(3))
     model.told = [
-        tf.Variable(
-            tf.zeros(MOST_STEPS, tf.float64),
-            aggregation=tf.VariableAggregation.SUM,
-            name=name,
-        )
+        tf.Variable(tf.zeros(MOST_STEPS), name=name)
         for name in ("attempts", "branches", "values", "elements")
     ]
     model.weight = tf.Variable(0.0)
     optimizer = tf.keras.optimizers.SGD(1.0)
-    optimizer.build([model.weight])
+    optimizer.build([*model.told, model.weight])
 
 run = TrainingRun(
-    model={"told": model},
+    model=model,
     optimizer=optimizer,
     strategy=strategy,
     dataset=lambda context: tf.data.Dataset.range(MOST_STEPS).map(
         lambda element: element + 10_000 * context.input_pipeline_id
     ),
+    total_steps=options.total_steps,
     save_every_steps=options.save_every,
     retention=Policy(keep_last=options.keep_last),
     saving=SaveOptions(
@@ -65,13 +63,15 @@ run.tunable("value", lambda: values[-1], values.append, low=0)
 
 
 def replica_step(element):
-    """Adds a number for this step to each variable, and 1 to the weight."""
-    at = tf.one_hot(tf.cast(optimizer.iterations, tf.int64), MOST_STEPS, dtype=tf.float64)
-    for variable, value in zip(
-        model.told, [*tf.unstack(model.now), tf.cast(element, tf.float64)], strict=True
-    ):
-        variable.assign_add(at * value)
-    optimizer.apply_gradients([(tf.constant(-1.0 / run.replica_count), model.weight)])
+    """Adds a number for this step to each variable, and 1 to the weight.
+
+    All by gradients: what a step assigns itself may be assigned twice on parameter servers.
+    """
+    at = tf.one_hot(tf.cast(optimizer.iterations, tf.int64), MOST_STEPS)
+    values = [*tf.unstack(model.now), tf.cast(element, tf.float32)]
+    added = [(-at * value, told) for value, told in zip(values, model.told, strict=True)]
+    weight = tf.constant(-1.0 / run.replica_count), model.weight
+    optimizer.apply_gradients([*added, weight])
     return {"element": tf.cast(element, tf.float32)}
 
 

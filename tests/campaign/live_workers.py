@@ -11,6 +11,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
@@ -21,6 +22,7 @@ import psutil
 
 from faulty_file_system import FaultyMount, faulty_mounts
 from tensorflow_processes import (
+    CLOCK,
     TENSORFLOW,
     TENSORFLOW_KERAS_2,
     CommandProcess,
@@ -75,11 +77,16 @@ LIVE = (
     "save", "save", "set", "pause", "resume", "restore", "restore", "prune", "prune-rules", "undo",
     "pin", "stop", "together", "together", "thaw", "kill-chief", "kill-worker", "kill-supervisor",
     "kill-any", "freeze-worker", "freeze-supervisor", "interrupt", "interrupt", "interrupt", "drop",
+    "clock",
 )  # fmt: skip
 INTERRUPTED = ("save", "save", "restore", "restore", "prune", "undo", "set", "stop")
 CHANGED = ("control/inbox", "control/active", "control/done", "saving", "records", "trash", ".")
 """Where a change of a name tells how far a command is."""
-STOPPED = ("launch", "launch", "damage", "drop", "move", "prune", "undo", "pin", "next-start")
+STOPPED = (
+    "launch", "launch", "damage", "drop", "move", "prune", "undo", "pin", "next-start", "clock",
+)  # fmt: skip
+CLOCK_STEPS = (-7200.0, -90.0, -3.0, 0.0, 3.0, 90.0, 7200.0)
+"""By how many seconds the clock of all processes is off that of the disk."""
 DISK_ERRORS = {"disk-full": "ENOSPC", "disk-quota": "EDQUOT", "disk-error": "EIO"}
 WRITES = ("write", "create", "truncate", "fsync", "mkdir", "rename")
 FAULTS = frozenset({*LIVE[LIVE.index("kill-chief") :], *DISK_ERRORS, "damage", "move"})
@@ -97,9 +104,12 @@ class LiveWorkers(Drawn):
 
     def __init__(self, place: Path) -> None:
         """Starts the processes that trainers and commands are forked from."""
-        for imports in {form.imports for form in FORMS}:
-            python_with_tensorflow(imports)
-        CommandProcess("tfckpt_tui.cli.main", "--version").communicate(MOST_SECONDS)
+        self._clock = place / "clock"
+        set_clock(self._clock, 0)
+        with patch.dict(os.environ, {CLOCK: str(self._clock)}):
+            for imports in {form.imports for form in FORMS}:
+                python_with_tensorflow(imports)
+            CommandProcess("tfckpt_tui.cli.main", "--version").communicate(MOST_SECONDS)
 
     def run(self, case: str, place: Path) -> Outcome:
         """Runs a schedule, and judges what it leaves."""
@@ -107,7 +117,8 @@ class LiveWorkers(Drawn):
             disk = None
             if HAS_FUSE and Random(f"disk {case}").random() < ON_A_SERVER:
                 (disk,) = mounted.enter_context(faulty_mounts(place, "disk"))
-            episode = Episode(case, place, disk)
+            set_clock(self._clock, 0)
+            episode = Episode(case, place, disk, self._clock)
             try:
                 found = episode.run()
             except AssertionError as error:
@@ -129,10 +140,10 @@ class Episode:
         ledger: What must be true of it.
     """
 
-    def __init__(self, case: str, place: Path, disk: FaultyMount | None) -> None:
+    def __init__(self, case: str, place: Path, disk: FaultyMount | None, clock: Path) -> None:
         """Draws the run."""
         self._chance = Random(case)
-        self._case, self._disk = case, disk
+        self._case, self._disk, self._clock_file = case, disk, clock
         self._live = LIVE if disk is None else (*LIVE, *DISK_ERRORS)
         self._root = (disk.root if disk is not None else place) / "run"
         self._root.mkdir()
@@ -166,9 +177,10 @@ class Episode:
     def _stopped_at_last(self) -> str:
         self._wait_for_steps()
         code, said = self._command("stop")
-        assert code == DONE, f"the last stop ended with {code}: {said}"
+        name = (said.get("command") or {}).get("result", {}).get("name")
+        assert code == DONE and name, f"the last stop ended with {code}: {said}"
         self._wait_for_end()
-        return str(said["command"]["result"]["name"])
+        return str(name)
 
     def _judged(self, last: str) -> list[str]:
         read = run_with_tensorflow(HERE / "live_reading.py", self._root, timeout=START_SECONDS)
@@ -348,6 +360,12 @@ class Episode:
         names = {drop(self._root, self._chance) for _ in range(5)}
         self.ledger.leave_out(names - {""})
 
+    def _clock(self) -> None:
+        """Sets the clock of all processes."""
+        off = self._chance.choice(CLOCK_STEPS)
+        set_clock(self._clock_file, off)
+        self.done[-1] = f"clock {off:+.0f} s"
+
     def _move(self) -> None:
         """Moves the run directory."""
         self._root = self._root.rename(self._root.with_name(f"moved-{len(self.done)}"))
@@ -376,6 +394,12 @@ class Episode:
             for process in left:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
+
+
+def set_clock(place: Path, off: float) -> None:
+    """Sets by how many seconds the clock of all programs is off."""
+    with open(place, "r+b" if place.exists() else "wb") as file:
+        file.write(struct.pack("d", off))
 
 
 def names_in(directory: Path) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from .live_ledger import LiveLedger
+from campaign.live_ledger import LiveLedger
 
 Read = dict[str, dict[str, Any]]
 
