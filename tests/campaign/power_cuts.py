@@ -28,8 +28,8 @@ from .ledger import Ledger, facts_below
 from .storage_faults import COMMANDS, DELETED, CopiedRuns, do, what_a_person_finds
 
 MODEL, WITH_LOG = "model", "-log"
-_NEED_NOT_LAST = re.compile(r"out(/t\.npz|/r\.html)?|run/\.tfckpt/(trash\.json|verifications/.*)")
-"""What is made again, and files that no command calls flushed."""
+_NEED_NOT_LAST = re.compile(r"run/\.tfckpt/(trash\.json|verifications/.*)")
+"""What is made again."""
 
 
 class PowerCuts(CopiedRuns):
@@ -78,6 +78,7 @@ class PowerCuts(CopiedRuns):
         kind = disk.removesuffix(WITH_LOG)
         with power_cut_disk(place / "disk", kind) as real:
             ledger, found = self.prepared(real.root, command), list[str]()
+            (real.root / "out").mkdir(exist_ok=True)
             real.flush()
 
             def before(call: Call) -> None:

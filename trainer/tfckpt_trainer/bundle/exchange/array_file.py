@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from tfckpt_trainer.bundle.dtypes import ITEM_SIZES, cast_floats, is_inexact, numpy_dtype
 from tfckpt_trainer.errors import RefusedError
 from tfckpt_trainer.rundir.heartbeats.writer_marks import remove_leftovers, temporary_path
-from tfckpt_trainer.rundir.storage.files import move
+from tfckpt_trainer.rundir.storage.files import move, sync_directory, sync_file
 from tfckpt_trainer.rundir.storage.own_links import held_directory
 from tfckpt_trainer.words.counts import size
 
@@ -135,7 +135,7 @@ def archive_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """Gives a path to write to, and moves the file to `path` at the end.
+    """Gives a path to write to, and at the end flushes the file and moves it to `path`.
 
     Nothing is left after an error, and nothing is replaced.
 
@@ -149,7 +149,9 @@ def new_file(path: Path) -> Iterator[Path]:
         temporary = temporary_path(held.opened / path.name)
         try:
             yield temporary
+            sync_file(temporary)
             move_new(temporary, held.opened / path.name, path)
+            sync_directory(held.opened)
         finally:
             temporary.unlink(missing_ok=True)
 

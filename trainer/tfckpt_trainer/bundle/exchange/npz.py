@@ -26,7 +26,7 @@ from tfckpt_trainer.bundle.exchange.array_file import (
 )
 from tfckpt_trainer.errors import DamagedFileError, UsageError
 from tfckpt_trainer.rundir.heartbeats.writer_marks import temporary_directory
-from tfckpt_trainer.rundir.storage.files import create_directory
+from tfckpt_trainer.rundir.storage.files import create_directory, sync_directory, sync_file
 from tfckpt_trainer.rundir.storage.own_links import held_directory, open_named_file
 from tfckpt_trainer.words.clean_text import is_utf8
 
@@ -83,7 +83,11 @@ def write_npy_files(directory: Path, arrays: Sequence[Array]) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(path, "xb") as file:
                 _write(file, array)
+            sync_file(path)
+        for parent in (new, *(path for path in new.rglob("*") if path.is_dir())):
+            sync_directory(parent)
         move_new(new, held.opened / directory.name, directory)
+        sync_directory(held.opened)
 
 
 def _places(arrays: Sequence[Array]) -> list[Path]:

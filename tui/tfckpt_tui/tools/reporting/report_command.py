@@ -87,7 +87,7 @@ def _write(output: Path, data: bytes) -> None:
         _write_to_stream(output, stream, data)
         return
     with held_directory(stream.parent if output.is_symlink() else output.parent) as held:
-        write_atomic(held.opened / stream.name, data, durable=False)
+        write_atomic(held.opened / stream.name, data)
 
 
 def _write_to_stream(output: Path, stream: Path, data: bytes) -> None:
