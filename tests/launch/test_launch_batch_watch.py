@@ -135,7 +135,7 @@ def test_left_job_steps_save_and_are_then_cancelled(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(earlier_start, "running_steps", running)
     monkeypatch.setattr(earlier_start, "cancel_steps", cancelled.append)
     monkeypatch.setattr(earlier_start, "time", clock)
-    earlier_start.end_left_steps("7", 20.0, told.append)
+    earlier_start.end_left_steps("7", 20.0, told.append, may_requeue=True)
     assert 20.0 < clock.now < 30.0
     assert cancelled == [["7.1"]]
     assert told == ["Job steps of a killed supervisor still run: 7.1. They are cancelled."]
@@ -150,4 +150,23 @@ def test_no_second_workers_start_while_slurm_does_not_answer(
     monkeypatch.setattr(earlier_start, "running_steps", silent)
     monkeypatch.setattr(earlier_start, "time", PassingTime())
     with pytest.raises(LaunchError, match="squeue failed"):
-        earlier_start.end_left_steps("7", 0.0, lambda _: None, limit_seconds=0.2)
+        earlier_start.end_left_steps("7", 0.0, lambda _: None, may_requeue=False, limit_seconds=0.2)
+
+
+@pytest.mark.parametrize("may_requeue", [True, False])
+def test_job_steps_that_no_cancel_ends_have_the_job_requeued(
+    monkeypatch: pytest.MonkeyPatch, may_requeue: bool
+) -> None:
+    """Slurm waits for a node that was started again before it was missed."""
+    clock, requeued, told = PassingTime(), [], []
+    monkeypatch.setattr(earlier_start, "running_steps", lambda job: ["7.1"])
+    monkeypatch.setattr(earlier_start, "cancel_steps", lambda steps: None)
+    monkeypatch.setattr(earlier_start, "requeue_job", requeued.append)
+    monkeypatch.setattr(earlier_start, "time", clock)
+    # Slurm would end the process meanwhile.
+    with pytest.raises(LaunchError, match=r"7\.1\. They did not end within 600 s"):
+        earlier_start.end_left_steps("7", 20.0, told.append, may_requeue=may_requeue)
+    assert requeued == ["7"] * may_requeue
+    assert ["so Slurm requeues the job" in words for words in told] == [False, True][
+        : 1 + may_requeue
+    ]

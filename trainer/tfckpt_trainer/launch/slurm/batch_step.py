@@ -369,7 +369,13 @@ def _take_over(run: RunDirectory, options: LaunchOptions, *, again: bool) -> int
     _require_job(run, options, own, RECORD_SECONDS)
     try:
         if again:
-            end_left_steps(own.job, options.grace_seconds + STEP_SECONDS, tell)
+            assert options.slurm is not None
+            end_left_steps(
+                own.job,
+                options.grace_seconds + STEP_SECONDS,
+                tell,
+                may_requeue=own.requeues < options.slurm.max_requeues,
+            )
         lock = await_earlier_start(run, own, tell)
     except LaunchError as error:
         tell(f"{error} End that process, and launch again.", EventKind.FAILED)

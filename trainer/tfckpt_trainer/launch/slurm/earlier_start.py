@@ -18,7 +18,12 @@ import msgspec
 
 from tfckpt_trainer.errors import LaunchError
 from tfckpt_trainer.launch.batch.job_record import load_job_record, read_job_record
-from tfckpt_trainer.launch.slurm.controller import cancel_steps, describe_dead_nodes, running_steps
+from tfckpt_trainer.launch.slurm.controller import (
+    cancel_steps,
+    describe_dead_nodes,
+    requeue_job,
+    running_steps,
+)
 from tfckpt_trainer.rundir.heartbeats.liveness import find_other_supervisor, find_other_trainer
 from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -40,6 +45,13 @@ QUIET_SECONDS = 3.0
 
 RECORD_SECONDS = 30.0
 """How long a job waits until it is recorded: it may start before its launch knows its ID."""
+
+CANCEL_SECONDS = 60.0
+"""How long job steps may take to end that were cancelled.
+
+Slurm waits for ever for the tasks of a node that was started again before it was missed, if the
+`srun` of their step has gone too.
+"""
 
 POLL_SECONDS = 1.0
 
@@ -151,14 +163,19 @@ def end_left_steps(
     job: str,
     grace_seconds: float,
     tell: Callable[[str], None],
+    *,
+    may_requeue: bool,
     limit_seconds: float = LIMIT_SECONDS,
 ) -> None:
     """Waits for the job steps of a supervisor that was killed; cancels those that do not end.
 
+    If they do not end then, the job is requeued, for which Slurm ends this process.
+
     Args:
         job: The job ID.
         grace_seconds: Time of the workers to save.
-        tell: Called with what is cancelled.
+        tell: Called with what is cancelled and requeued.
+        may_requeue: Whether the job may be requeued once more.
         limit_seconds: How long to wait.
 
     Raises:
@@ -176,6 +193,10 @@ def end_left_steps(
                 cancel_steps(steps)
                 cancelled = True
                 tell(f"{left} They are cancelled.")
+            if may_requeue and waited > grace_seconds + CANCEL_SECONDS:
+                may_requeue = False
+                tell(f"{left} A cancel does not end them, so Slurm requeues the job.")
+                requeue_job(job)
         except LaunchError as error:
             left = str(error)
         if waited > limit_seconds:
