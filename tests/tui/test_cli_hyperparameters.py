@@ -154,6 +154,7 @@ def test_a_schedule_is_replaced_until_a_step(tool: Tool, tmp_path: Path) -> None
     [
         ("learning_rate", 2, "has no =. Write NAME=VALUE"),
         ("learning_rate=fast", 2, "'fast' is no number"),
+        ("learning_rate=1_0", 2, "'1_0' is no number"),
         ("learning_rate=1e-400", 2, "'1e-400' is too small: the value would be 0."),
         ("learning_rate=nan", 4, "learning_rate cannot be nan; it must be a number, at least 0."),
         ("learning_rate=-1", 4, "learning_rate cannot be -1"),
