@@ -102,7 +102,7 @@ BENCHMARKS = (
     _benchmark("loop_overhead", '--blocks 10 --guard "not_finite loss: pause"'),
     _benchmark("parameter_servers"),
     _benchmark("guards", "--noise-steps 200000"),
-    _benchmark("restore_in_place", "--ages 3 --megabytes 1 500 --rounds 3", is_long=True),
+    _benchmark("restore_in_place", "--ages 3 --megabytes 1 100 500 --rounds 3", is_long=True),
     _benchmark("restart", "--rounds 3"),
     _benchmark("idle_file_calls", "--seconds 10 --only local"),
     _benchmark("server_operations", "--settle 45", is_long=True),
