@@ -26,6 +26,7 @@ from .hostile_input import HostileInput  # noqa: E402
 from .live_workers import LiveWorkers  # noqa: E402
 from .power_cuts import PowerCuts  # noqa: E402
 from .random_keys import RandomKeys  # noqa: E402
+from .slurm_hosts import SlurmHosts  # noqa: E402
 from .storage_faults import StorageFaults  # noqa: E402
 from .strangers_files import StrangersFiles  # noqa: E402
 from .trainer_faults import TrainerFaults  # noqa: E402
@@ -34,8 +35,8 @@ from .two_accounts import TwoAccounts  # noqa: E402
 AREAS = (
     StorageFaults, PowerCuts, CommandPairs, StrangersFiles, TwoAccounts, RandomKeys, HostileInput,
 )  # fmt: skip
-ALL = (*AREAS, TrainerFaults, LiveWorkers, FastTime)
-"""The cases of the last three take too long for a share of two minutes."""
+ALL = (*AREAS, TrainerFaults, LiveWorkers, SlurmHosts, FastTime)
+"""The cases of the last four take too long for a share of two minutes."""
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 

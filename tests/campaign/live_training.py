@@ -17,11 +17,9 @@ from tfckpt_trainer.training import create_strategy
 
 MOST_STEPS = 4096
 STEP_SECONDS = 0.02
-ATTEMPT = 100 * int(os.environ["CAMPAIGN_START"]) + int(os.environ["TFCKPT_ATTEMPT"])
-"""A number that grows with each start of all processes of a run."""
-
 parser = argparse.ArgumentParser()
 parser.add_argument("--strategy", required=True)
+parser.add_argument("--start", type=int, required=True)
 parser.add_argument("--save-every", type=int, required=True)
 parser.add_argument("--keep-last", type=int)
 parser.add_argument("--total-steps", type=int)
@@ -29,6 +27,9 @@ parser.add_argument("--background", action="store_true")
 parser.add_argument("--spread", action="store_true")
 parser.add_argument("--largest-shard", type=int)
 options = parser.parse_args()
+# A number that grows with each start of all processes of a run.
+attempt = 1000 * options.start + 100 * int(os.environ.get("SLURM_RESTART_COUNT", 0))
+attempt += int(os.environ["TFCKPT_ATTEMPT"])
 
 strategy = create_strategy(options.strategy, threads=1)
 with strategy.scope():
@@ -77,7 +78,7 @@ def replica_step(element):
 
 train_step = run.function(replica_step)
 for batch in run:
-    model.now.assign([float(ATTEMPT), float(run.branch), values[-1]])
+    model.now.assign([float(attempt), float(run.branch), values[-1]])
     train_step(batch)
     # At full speed it would take the processor from those who are to answer.
     time.sleep(STEP_SECONDS)

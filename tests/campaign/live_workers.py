@@ -12,6 +12,7 @@ import importlib.util
 import json
 import os
 import struct
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
@@ -54,7 +55,7 @@ class Form(NamedTuple):
         strategy: The name of its strategy.
         words: What `launch` is told of its processes.
         replicas: How many replicas train.
-        imports: What its processes have imported.
+        imports: What its processes have imported; nothing where they run on other hosts.
     """
 
     strategy: str
@@ -118,7 +119,7 @@ class LiveWorkers(Drawn):
             if HAS_FUSE and Random(f"disk {case}").random() < ON_A_SERVER:
                 (disk,) = mounted.enter_context(faulty_mounts(place, "disk"))
             set_clock(self._clock, 0)
-            episode = Episode(case, place, disk, self._clock)
+            episode = self._episode(case, place, disk)
             try:
                 found = episode.run()
             except AssertionError as error:
@@ -127,6 +128,9 @@ class LiveWorkers(Drawn):
                 episode.kill_all()
         story = f"{episode.form.strategy} {' '.join(episode.options)}: {', '.join(episode.done)}"
         return Outcome(episode.faults, (story, *found) if found else ())
+
+    def _episode(self, case: str, place: Path, disk: FaultyMount | None) -> Episode:
+        return Episode(case, place, disk, self._clock)
 
 
 class Episode:
@@ -138,13 +142,21 @@ class Episode:
         done: What happened, in order.
         faults: How many faults there were.
         ledger: What must be true of it.
+        actions: How many actions are drawn.
+        live: Those on a run that lives.
+        stopped: Those on another one.
     """
+
+    actions = ACTIONS
+    live: Sequence[str] = LIVE
+    stopped: Sequence[str] = STOPPED
 
     def __init__(self, case: str, place: Path, disk: FaultyMount | None, clock: Path) -> None:
         """Draws the run."""
         self._chance = Random(case)
         self._case, self._disk, self._clock_file = case, disk, clock
-        self._live = LIVE if disk is None else (*LIVE, *DISK_ERRORS)
+        if disk is not None:
+            self.live = (*self.live, *DISK_ERRORS)
         self._root = (disk.root if disk is not None else place) / "run"
         self._root.mkdir()
         self.form = self._chance.choice(FORMS)
@@ -159,15 +171,15 @@ class Episode:
     def run(self) -> list[str]:
         """Does what is drawn; returns what is violated."""
         self._launch()
-        for _ in range(ACTIONS):
+        for _ in range(self.actions):
             if self._held and self._chance.random() < 0.5:
                 self._thaw()
-            lives = bool(self.processes())
+            lives = self.lives()
             if not lives:
                 self._thaw()
-            self._act(self._chance.choice(self._live if lives else STOPPED))
+            self._act(self._chance.choice(self.live if lives else self.stopped))
             self.ledger.note()
-            if self.processes() and not self._held and self._chance.random() < 0.6:
+            if self.lives() and not self._held and self._chance.random() < 0.6:
                 self._wait_for_steps()
         self._thaw()
         self._stop_fully()
@@ -265,15 +277,17 @@ class Episode:
         self._starts += 1
         environment = {
             MARK: self._case,
-            "CAMPAIGN_START": str(self._starts),
             "TF_USE_LEGACY_KERAS": str(int(self.form.imports == TENSORFLOW_KERAS_2)),
         }
         script = [HERE / "live_training.py", "--strategy", self.form.strategy, *self.options]
+        script += ["--start", self._starts]
         told = ["--no-standby", "--max-restarts", "20", "--grace-seconds", "5", "--detach"]
+        imports = self.form.imports
+        python = python_with_tensorflow(imports) if imports else [sys.executable]
         with patch.dict(os.environ, environment):
             command = CommandProcess(
                 "tfckpt_tui.cli.main", "launch", self._root, *self.form.words, *told, "--",
-                *python_with_tensorflow(self.form.imports), *script,
+                *python, *script,
             )  # fmt: skip
             _, errors = command.communicate(MOST_SECONDS)
         self.done.append(f"launch -> {command.wait()}")
@@ -374,18 +388,24 @@ class Episode:
     def _stop_fully(self) -> None:
         """Stops the run as a person would whom a fault has left with anything."""
         for words in (("stop",), ("stop", "--force")):
-            if self.processes():
+            if self.lives():
                 code, _ = self._command(*words)
                 if code == DONE:
                     self._wait_for_end()
         self._wait_for_end()
 
+    def lives(self) -> bool:
+        """Whether anything of it runs, or will."""
+        return bool(self.processes())
+
     def _wait_for_end(self) -> None:
-        wait_until(lambda: not self.processes(), 30, f"{self.processes()} end")
+        wait_until(lambda: not self.lives(), 30, f"{self.processes()} end")
 
     def processes(self) -> list[psutil.Process]:
         """Returns the processes of this run that live: each trainer has one that waits for it."""
-        return [process for process in psutil.process_iter() if is_marked(process, self._case)]
+        return [
+            process for process in psutil.process_iter() if is_marked(process, MARK, self._case)
+        ]
 
     def kill_all(self) -> None:
         """Kills what is left."""
@@ -407,9 +427,9 @@ def names_in(directory: Path) -> list[str]:
     return os.listdir(directory) if directory.is_dir() else []
 
 
-def is_marked(process: psutil.Process, case: str) -> bool:
-    """Whether a process was started for a case, and lives: of others there is no environment."""
+def is_marked(process: psutil.Process, name: str, value: str) -> bool:
+    """Whether a process has a variable, and lives: of others there is no environment."""
     try:
-        return process.environ().get(MARK) == case
+        return process.environ().get(name) == value
     except (psutil.Error, OSError):
         return False

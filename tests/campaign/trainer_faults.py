@@ -111,12 +111,11 @@ class Trained:
             ended = run_with_tensorflow(
                 HERE / "faulty_training.py",
                 *map(int, (fault.what, fault.of_reads, fault.first, fault.last)),
-                *("--strategy", "one-device", *self._options),
+                *("--strategy", "one-device", "--start", self._starts, *self._options),
                 *("--total-steps", STEPS_OF_A_START * self._starts),
                 timeout=MOST_SECONDS,
                 TFCKPT_RUN_DIR=str(self._root),
                 TFCKPT_ATTEMPT="0",
-                CAMPAIGN_START=str(self._starts),
             )
         except TimeoutExpired:
             self.found.append(f"start {self._starts} does not end")
