@@ -47,6 +47,11 @@ class Cluster:
         """What `SLURM_CONF` has to name."""
         return self.directory / "slurm.conf"
 
+    @property
+    def name(self) -> str:
+        """Its name, which its jobs have in their environment."""
+        return self.configuration.read_text().partition("ClusterName=")[2].split()[0]
+
     def number(self, node: str) -> str:
         """The number by which the script knows a node."""
         return node.rpartition("n")[2]

@@ -89,8 +89,12 @@ class SlurmEpisode(Episode):
 
     def processes(self) -> list[psutil.Process]:
         """Returns the processes of its job: all hosts share their process IDs."""
-        job = self._job()
-        return [one for one in psutil.process_iter() if job and is_marked(one, "SLURM_JOB_ID", job)]
+        marks = {"SLURM_JOB_ID": self._job(), "SLURM_CLUSTER_NAME": self._cluster.name}
+        return [
+            one
+            for one in psutil.process_iter()
+            if all(is_marked(one, *mark) for mark in marks.items())
+        ]
 
     def _wait_for_steps(self) -> None:
         first = self._heard("worker-0")

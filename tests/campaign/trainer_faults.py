@@ -28,6 +28,7 @@ STARTS, STEPS_OF_A_START = 3, 20
 MOST_SECONDS = 120
 CHANGE_FAULTS = (KILL, TEAR, errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EACCES)
 READ_FAULTS = (KILL, errno.EIO)
+KILLED = (0, 0)
 LASTING = (1, 1, 10, 100)
 """How many calls fail one after the other."""
 Options = tuple[str, ...]
@@ -59,14 +60,16 @@ class TrainerFaults(Drawn):
         options += chance.choice(((), ("--keep-last", "2")))
         faulty, is_put_back = chance.randrange(STARTS - 1), chance.random() < 0.5
         fault = drawn(chance, self._counts_of(options)[faulty])
-        trained = Trained(place, options)
+        trained, counts = Trained(place, options), list[tuple[int, int]]()
         for at in range(STARTS):
             if at == 1 and is_put_back:
                 trained.put_back(chance)
-            trained.start(fault if at == faulty else NONE)
+            counts.append(trained.start(fault if at == faulty else NONE))
         found = trained.judged()
+        # One that was killed tells no count; another one may have made fewer calls.
+        was_injected = counts[faulty] == KILLED or counts[faulty][fault.of_reads] >= fault.first
         story = f"{' '.join(options)}: start {faulty}: {fault}{', put back' * is_put_back}"
-        return Outcome(1, (story, *found) if found else ())
+        return Outcome(int(was_injected), (story, *found) if found else ())
 
     def _counts_of(self, options: Options) -> Sequence[tuple[int, int]]:
         """Returns how many calls each start makes that has no fault."""
@@ -119,7 +122,7 @@ class Trained:
             )
         except TimeoutExpired:
             self.found.append(f"start {self._starts} does not end")
-            return 0, 0
+            return KILLED
         may_end = (0,) if fault == NONE else (0, -9) if fault.what in (KILL, TEAR) else (0, 1)
         if ended.returncode not in may_end:
             told = f"{ended.stdout[-300:]} {ended.stderr[-2000:]}"
