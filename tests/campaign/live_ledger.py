@@ -6,6 +6,7 @@ step: which attempt took it, on which branch, with which value and which element
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -54,8 +55,12 @@ class LiveLedger(Ledger):
     def newest(self) -> list[str]:
         """Returns the known checkpoints of the directory, the one that was saved last first."""
         names = {*self._here()} & {*self._checkpoints} - self.damaged
-        saved = {name: (self._root / f"{name}.index").stat().st_mtime_ns for name in names}
-        return sorted(names, key=saved.__getitem__, reverse=True)
+        saved: dict[str, int] = {}
+        for name in names:
+            # A trainer may prune it meanwhile.
+            with contextlib.suppress(FileNotFoundError):
+                saved[name] = (self._root / f"{name}.index").stat().st_mtime_ns
+        return sorted(saved, key=saved.__getitem__, reverse=True)
 
     def damage(self, name: str) -> None:
         """Takes a checkpoint for damaged."""
