@@ -151,7 +151,6 @@ def new_file(path: Path) -> Iterator[Path]:
             yield temporary
             sync_file(temporary)
             move_new(temporary, held.opened / path.name, path)
-            sync_directory(held.opened)
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -168,8 +167,9 @@ def _existing(path: Path) -> RefusedError:
 
 
 def move_new(temporary: Path, target: Path, path: Path) -> None:
-    """Renames a file to `target`, which a user named `path`; refuses one that exists."""
+    """Renames a file to `target`, which a user named `path`, for good; refuses one that exists."""
     try:
         move(temporary, target)
     except FileExistsError as error:
         raise _existing(path) from error
+    sync_directory(target.parent)

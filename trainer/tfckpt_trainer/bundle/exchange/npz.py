@@ -87,7 +87,6 @@ def write_npy_files(directory: Path, arrays: Sequence[Array]) -> None:
         for parent in (new, *(path for path in new.rglob("*") if path.is_dir())):
             sync_directory(parent)
         move_new(new, held.opened / directory.name, directory)
-        sync_directory(held.opened)
 
 
 def _places(arrays: Sequence[Array]) -> list[Path]:
