@@ -101,9 +101,8 @@ def parse_value(text: str) -> float:
         UsageError: It is no number, or so small that it would be 0.
     """
     try:
-        if "_" in text:
-            raise ValueError("Python takes 1_0 for 10; who types it means another number")
-        value = float(text)
+        # Python takes 1_0 for 10: who types it means another number.
+        value = float("" if "_" in text else text)
     except ValueError:
         raise UsageError(f"{text!r} is no number.") from None
     if value == 0 and Decimal(text) != 0:
