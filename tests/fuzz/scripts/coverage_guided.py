@@ -10,7 +10,6 @@ a run of atheris that only reads them. A violation is printed with its input.
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import subprocess
 import sys
@@ -23,7 +22,8 @@ TESTS = Path(__file__).parents[2]
 sys.path[:0] = [str(TESTS), str(TESTS / "tui"), str(TESTS / "catalog"), str(TESTS / "bundle")]
 LARGEST = 4096
 """Bytes of an input: atheris makes none that is longer."""
-_REACHED = re.compile(r"cov: (\d+) ft: (\d+)")
+_REACHED = re.compile(r"cov: (\d+)")
+_COUNTED = re.compile(r"^#(\d+)", re.MULTILINE)
 
 
 def main() -> None:
@@ -50,12 +50,13 @@ def fuzzed(name: str, corpus: Path, option: str) -> tuple[int, int]:
     """Runs atheris; returns how many edges of the product's code it reached, and its inputs."""
     words = [sys.executable, "-P", __file__, "--fuzz", name, option, f"-max_len={LARGEST}"]
     done = subprocess.run(
-        [*words, "-artifact_prefix=/dev/shm/", corpus], capture_output=True, text=True
+        [*words, f"-artifact_prefix={corpus.parent}/", corpus], capture_output=True, text=True
     )
     if done.returncode:
         sys.exit(f"{name}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-    edges, _ = _REACHED.findall(done.stderr)[-1]
-    return int(edges), int(re.findall(r"^#(\d+)", done.stderr, re.MULTILINE)[-1])
+    return int(_REACHED.findall(done.stderr)[-1]), int(
+        re.findall(r"^#(\d+)", done.stderr, re.MULTILINE)[-1]
+    )
 
 
 def write_by_chance(name: str, corpus: Path, seconds: float) -> int:
@@ -65,7 +66,7 @@ def write_by_chance(name: str, corpus: Path, seconds: float) -> int:
 
     corpus.mkdir()
     reader, chance, place = READERS[name], Random(name), corpus.with_name("place")
-    place.mkdir()
+    place.mkdir(exist_ok=True)
     deadline, count = time.monotonic() + seconds, 0
     while time.monotonic() < deadline:
         damaged = damage(reader.healthy, chance)[:LARGEST]
@@ -83,7 +84,8 @@ def fuzz(name: str) -> None:
     with atheris.instrument_imports(include=["tfckpt_trainer", "tfckpt_tui"]):
         from readers import READERS, problem_of
 
-    reader, place = READERS[name], Path(tempfile.mkdtemp(dir="/dev/shm"))
+    reader, place = READERS[name], Path(sys.argv[-1]).with_name("place")
+    place.mkdir(exist_ok=True)
 
     def read(damaged: bytes) -> None:
         if problem := problem_of(reader, damaged, place):
@@ -95,7 +97,6 @@ def fuzz(name: str) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--fuzz"]:
-        os.environ["PYTHONHASHSEED"] = "0"
         fuzz(sys.argv[2])
     else:
         main()
