@@ -10,17 +10,16 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from command_running import BINARY
 from tfckpt_trainer.launch.slurm.controller import SlurmJob, parse_job
 from waiting import wait_until
 
 CLUSTER_NEEDS = ("bash", "slurm", "munge", "root", "mounts", "network namespaces")
 SCRIPT = Path(__file__).parent / "cluster" / "cluster.sh"
-APP = Path(sys.executable).parent / "tfckpt-tui"
 
 
 @contextmanager
@@ -83,7 +82,7 @@ class Cluster:
 
     def app(self, *words: str | Path, timeout: float = 60) -> str:
         """Runs a command of the app on the login host."""
-        return self.call(APP, *words, timeout=timeout)
+        return self.call(BINARY, *words, timeout=timeout)
 
     @contextmanager
     def silent_controller(self) -> Iterator[None]:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from command_running import BINARY
 from requirements import require
-from slurm_cluster import APP, CLUSTER_NEEDS, Cluster, slurm_cluster
+from slurm_cluster import CLUSTER_NEEDS, Cluster, slurm_cluster
 from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -42,7 +43,7 @@ class LaunchedRun:
         self, *actions: str, options: tuple[str, ...] = ()
     ) -> subprocess.CompletedProcess[str]:
         """Launches workers that do `actions`; returns how the command ended."""
-        command = [APP, "launch", self.root, "--slurm", "--detach", "--time", "10", *options]
+        command = [BINARY, "launch", self.root, "--slurm", "--detach", "--time", "10", *options]
         return subprocess.run(
             [str(word) for word in (*command, "--", sys.executable, WORKER, *actions)],
             capture_output=True,

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from command_running import BINARY
 from faulty_file_system import faulty_mounts
 from recorded_slurm import ASKED_BY_VARIABLES, listed_variables
 from requirements import needs
@@ -32,7 +33,6 @@ from waiting import MOST_SECONDS, wait_until
 
 pytestmark = pytest.mark.cluster
 
-APP = Path(sys.executable).parent / "tfckpt-tui"
 TRAIN = Path(__file__).parent / "scripts" / "train.py"
 
 TRAINS = ("save-on-term", "beat", "step", "ready", "sleep=600")
@@ -377,7 +377,7 @@ def test_a_job_whose_submission_was_unanswered_is_found_in_the_queue(run):
     with run.cluster.silent_controller():
         assert run.try_to_launch(*TRAINS, options=("--sbatch-arg=--hold",)).returncode != 0
     shown = subprocess.run(
-        [APP, "status", run.root], capture_output=True, text=True, timeout=MOST_SECONDS
+        [BINARY, "status", run.root], capture_output=True, text=True, timeout=MOST_SECONDS
     )
     assert (shown.returncode, "unanswered" in shown.stdout) == (1, True)
     again = run.try_to_launch(*TRAINS)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from campaign.ledger import facts_below
+from campaign.power_cuts import content_below
 from campaign.storage_faults import OUT, RUN, do, healthy_run
 from real_file_systems import power_cut_disk
 
@@ -28,9 +28,9 @@ def test_files_of_a_command_that_has_ended_outlast_a_power_cut(tmp_path: Path) -
         disk.flush()
         for words in WORDS:
             assert do(words, disk.root)[0] == 0
-        written = {name: facts.content for name, facts in facts_below(out).items()}
+        written = content_below(out)
         disk.cut_power()
         disk.restore_power()
-        left = {name: facts.content for name, facts in facts_below(out).items()}
+        left = content_below(out)
     assert left == written
     assert {Path(name).suffix for name in left} == {"", ".npz", ".safetensors", ".npy", ".html"}
