@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import NamedTuple, Protocol
@@ -40,9 +41,22 @@ class Area(Protocol):
 
 
 class Drawn:
-    """The base of areas whose cases are numbers, from which all of a case is drawn."""
+    """The base of areas whose cases are numbers, from which all of a case is drawn.
+
+    Attributes:
+        is_left_out: Whether this machine cannot run them.
+    """
+
+    is_left_out = False
 
     def cases(self, chance: Random) -> Iterator[str]:
-        """Yields numbers without end."""
-        while True:
+        """Yields numbers without end; none if it is left out."""
+        while not self.is_left_out:
             yield str(chance.randrange(10**9))
+
+
+def is_left_out(what: str, lacking: Sequence[str]) -> bool:
+    """Says what is left out because this machine lacks something; returns whether it is."""
+    if lacking:
+        print(f"{what}: {'; '.join(lacking)}", file=sys.stderr)
+    return bool(lacking)

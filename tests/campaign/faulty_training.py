@@ -1,6 +1,6 @@
 """Trains as `live_training.py` with faults at file calls; says how many it made.
 
-LD_PRELOAD=file_calls.so python faulty_training.py FAULT OF_READS FIRST LAST ...
+LD_PRELOAD=file_calls.so python faulty_training.py FAULT FIRST LAST OF_READS ...
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent)]
 from file_calls import Fault, begin, counted  # noqa: E402
 
-what, of_reads, first, last = map(int, sys.argv[1:5])
+what, first, last, of_reads = map(int, sys.argv[1:5])
 begin(Path(os.environ["TFCKPT_RUN_DIR"]), Fault(what, first, last, bool(of_reads)))
 atexit.register(lambda: print("calls", *counted()))
 sys.argv[1:5] = []

@@ -99,16 +99,21 @@ TRAINER_S, USER_S = ("save", "restore"), ("prune", "prune-rules", "undo", "pin")
 
 
 class LiveWorkers(Drawn):
-    """Schedules of commands and faults on real worker processes."""
+    """Schedules of commands and faults on real worker processes.
+
+    Attributes:
+        imports: What the processes have imported that are forked.
+    """
 
     name = "live"
+    imports = tuple({form.imports for form in FORMS})
 
     def __init__(self, place: Path) -> None:
         """Starts the processes that trainers and commands are forked from."""
         self._clock = place / "clock"
         set_clock(self._clock, 0)
         with patch.dict(os.environ, {CLOCK: str(self._clock)}):
-            for imports in {form.imports for form in FORMS}:
+            for imports in self.imports:
                 python_with_tensorflow(imports)
             CommandProcess("tfckpt_tui.cli.main", "--version").communicate(MOST_SECONDS)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -23,7 +22,7 @@ from real_file_systems import POWER_CUT_NEEDS, own_mounts, power_cut_disk
 from refusing_disk import Call, WatchedDisk
 from requirements import missing
 
-from .areas import Outcome
+from .areas import Outcome, is_left_out
 from .ledger import Ledger, facts_below
 from .storage_faults import COMMANDS, DELETED, CopiedRuns, do, what_a_person_finds
 
@@ -44,9 +43,7 @@ class PowerCuts(CopiedRuns):
         self._kinds = []
         for kind, needs in POWER_CUT_NEEDS.items():
             lacking = missing("mount namespaces", *needs)
-            if lacking:
-                print(f"power: left out {kind}: {'; '.join(lacking)}", file=sys.stderr)
-            else:
+            if not is_left_out(f"power: left out {kind}", lacking):
                 self._kinds += [kind, f"{kind}{WITH_LOG}"]
         if self._kinds:
             own_mounts()

@@ -9,20 +9,19 @@ import atexit
 import json
 import os
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from random import Random
 
 import psutil
 
 from faulty_file_system import FaultyMount
 from requirements import missing
 from slurm_cluster import CLUSTER_NEEDS, Cluster, slurm_cluster
+from tensorflow_processes import TENSORFLOW
 from waiting import wait_until
 
+from .areas import is_left_out
 from .live_workers import Episode, Form, LiveWorkers, is_marked
 
 TWO_HOSTS = ("--slurm", "--nodes", "2", "--time", "30", "--peer-seconds", "5")
@@ -35,22 +34,18 @@ class SlurmHosts(LiveWorkers):
     """Schedules of commands and faults on the hosts of a cluster."""
 
     name = "slurm"
+    imports = (TENSORFLOW,)
 
     def __init__(self, place: Path) -> None:
         """Starts the cluster, for as long as this process lives."""
-        self._lacking = missing(*CLUSTER_NEEDS)
-        if self._lacking:
-            print(f"slurm: left out: {'; '.join(self._lacking)}", file=sys.stderr)
+        self.is_left_out = is_left_out("slurm: left out", missing(*CLUSTER_NEEDS))
+        if self.is_left_out:
             return
         super().__init__(place)
         running = ExitStack()
         self._cluster = running.enter_context(slurm_cluster())
         atexit.register(running.close)
         os.environ["SLURM_CONF"] = str(self._cluster.configuration)
-
-    def cases(self, chance: Random) -> Iterator[str]:
-        """Yields numbers without end; none without Slurm."""
-        return iter(()) if self._lacking else super().cases(chance)
 
     def _episode(self, case: str, place: Path, disk: FaultyMount | None) -> Episode:
         return SlurmEpisode(case, place, disk, self._clock, self._cluster)

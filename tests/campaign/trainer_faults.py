@@ -9,8 +9,8 @@ from __future__ import annotations
 import errno
 import json
 import os
-import sys
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from subprocess import TimeoutExpired
@@ -19,7 +19,7 @@ from unittest.mock import patch
 from file_calls import KILL, NONE, TEAR, Fault, build, lacking
 from tensorflow_processes import python_with_tensorflow, run_with_tensorflow
 
-from .areas import Drawn, Outcome
+from .areas import Drawn, Outcome, is_left_out
 from .live_ledger import LiveLedger
 from .live_workers import HERE, SAVING
 from .storage_faults import RUN, badly_ended, do
@@ -28,10 +28,11 @@ STARTS, STEPS_OF_A_START = 3, 20
 MOST_SECONDS = 120
 CHANGE_FAULTS = (KILL, TEAR, errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EACCES)
 READ_FAULTS = (KILL, errno.EIO)
-KILLED = (0, 0)
 LASTING = (1, 1, 10, 100)
 """How many calls fail one after the other."""
 Options = tuple[str, ...]
+Counts = tuple[int, int]
+"""How many calls of a process changed the disk, and how many read from it."""
 
 
 class TrainerFaults(Drawn):
@@ -41,17 +42,12 @@ class TrainerFaults(Drawn):
 
     def __init__(self, place: Path) -> None:
         """Starts the process that trainers are forked from."""
-        self._lacking = lacking()
-        self._place, self._counts = place, dict[Options, Sequence[tuple[int, int]]]()
-        if self._lacking:
-            print(f"trainer: left out: {'; '.join(self._lacking)}", file=sys.stderr)
+        self._place, self._counts = place, dict[Options, Sequence[Counts]]()
+        self.is_left_out = is_left_out("trainer: left out", lacking())
+        if self.is_left_out:
             return
         with patch.dict(os.environ, LD_PRELOAD=str(build(place))):
             python_with_tensorflow()
-
-    def cases(self, chance: Random) -> Iterator[str]:
-        """Yields numbers without end; none where a fault cannot be injected."""
-        return iter(()) if self._lacking else super().cases(chance)
 
     def run(self, case: str, place: Path) -> Outcome:
         """Trains with a fault and then without, and judges what is there."""
@@ -60,29 +56,31 @@ class TrainerFaults(Drawn):
         options += chance.choice(((), ("--keep-last", "2")))
         faulty, is_put_back = chance.randrange(STARTS - 1), chance.random() < 0.5
         fault = drawn(chance, self._counts_of(options)[faulty])
-        trained, counts = Trained(place, options), list[tuple[int, int]]()
+        trained, counts = Trained(place, options), list[Counts | None]()
         for at in range(STARTS):
             if at == 1 and is_put_back:
                 trained.put_back(chance)
             counts.append(trained.start(fault if at == faulty else NONE))
         found = trained.judged()
         # One that was killed tells no count; another one may have made fewer calls.
-        was_injected = counts[faulty] == KILLED or counts[faulty][fault.of_reads] >= fault.first
+        count = counts[faulty]
+        was_injected = count is None or count[fault.of_reads] >= fault.first
         story = f"{' '.join(options)}: start {faulty}: {fault}{', put back' * is_put_back}"
         return Outcome(int(was_injected), (story, *found) if found else ())
 
-    def _counts_of(self, options: Options) -> Sequence[tuple[int, int]]:
+    def _counts_of(self, options: Options) -> Sequence[Counts]:
         """Returns how many calls each start makes that has no fault."""
         if options not in self._counts:
             place = self._place / str(len(self._counts))
             place.mkdir()
             trained = Trained(place, options)
-            self._counts[options] = [trained.start(NONE) for _ in range(STARTS - 1)]
+            counts = [trained.start(NONE) for _ in range(STARTS - 1)]
             assert not trained.found, trained.found
+            self._counts[options] = [count for count in counts if count is not None]
         return self._counts[options]
 
 
-def drawn(chance: Random, counts: tuple[int, int]) -> Fault:
+def drawn(chance: Random, counts: Counts) -> Fault:
     """Returns a fault at one of so many calls that change the disk, or that read."""
     of_reads = chance.random() < 0.25
     what = chance.choice(READ_FAULTS if of_reads else CHANGE_FAULTS)
@@ -104,8 +102,8 @@ class Trained:
         self._ledger, self._starts, self._is_put_back = LiveLedger(self._root), 0, False
         self.found: list[str] = []
 
-    def start(self, fault: Fault) -> tuple[int, int]:
-        """Trains for some more steps; returns how many calls changed the disk, and how many read.
+    def start(self, fault: Fault) -> Counts | None:
+        """Trains for some more steps; returns its counts, or None if it was killed.
 
         It ends before if it is killed, or where an error leaves it no other way.
         """
@@ -113,7 +111,7 @@ class Trained:
         try:
             ended = run_with_tensorflow(
                 HERE / "faulty_training.py",
-                *map(int, (fault.what, fault.of_reads, fault.first, fault.last)),
+                *map(int, fault),
                 *("--strategy", "one-device", "--start", self._starts, *self._options),
                 *("--total-steps", STEPS_OF_A_START * self._starts),
                 timeout=MOST_SECONDS,
@@ -122,7 +120,7 @@ class Trained:
             )
         except TimeoutExpired:
             self.found.append(f"start {self._starts} does not end")
-            return KILLED
+            return None
         may_end = (0,) if fault == NONE else (0, -9) if fault.what in (KILL, TEAR) else (0, 1)
         if ended.returncode not in may_end:
             told = f"{ended.stdout[-300:]} {ended.stderr[-2000:]}"
@@ -130,12 +128,8 @@ class Trained:
         self._ledger.note()
         if not self._is_put_back and (names := self._ledger.newest()):
             self._ledger.line = names[0]
-        *_, (changes, reads) = [
-            (int(line.split()[1]), int(line.split()[2]))
-            for line in ("calls 0 0", *ended.stdout.splitlines())
-            if line.startswith("calls ")
-        ]
-        return changes, reads
+        counts = re.search(r"^calls (\d+) (\d+)$", ended.stdout, re.MULTILINE)
+        return (int(counts[1]), int(counts[2])) if counts else None
 
     def put_back(self, chance: Random) -> None:
         """Has the next start begin with a checkpoint by chance."""
