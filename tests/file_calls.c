@@ -48,7 +48,8 @@ static int is_below(int directory, const char *path)
             return 0;
         path = place;
     }
-    return !strncmp(path, below, strlen(below));
+    size_t length = strlen(below);
+    return !strncmp(path, below, length) && (!path[length] || path[length] == '/');
 }
 
 static int end(void) { return kill(getpid(), SIGKILL); }

@@ -153,6 +153,12 @@ def test_a_defect_is_told_with_the_line_that_repeats_it(
     assert told in found.stdout
 
 
+def test_an_error_of_the_campaign_itself_is_a_violation() -> None:
+    found = campaign("--only", "storage", "--case", "no-command kill 3")
+    assert found.returncode == 1
+    assert "The case itself failed: KeyError: 'no-command'" in found.stdout
+
+
 def test_a_few_cases_of_each_area_violate_nothing() -> None:
     ended = campaign("--budget", "1s")
     told = [line for line in ended.stderr.splitlines() if "left out" not in line]

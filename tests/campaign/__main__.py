@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from random import Random
@@ -19,7 +20,7 @@ TESTS = Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS), *(str(TESTS / part) for part in ("tui", "catalog", "bundle"))]
 
 
-from .areas import Area  # noqa: E402
+from .areas import Area, Outcome  # noqa: E402
 from .command_pairs import CommandPairs  # noqa: E402
 from .fast_time import FastTime  # noqa: E402
 from .hostile_input import HostileInput  # noqa: E402
@@ -47,12 +48,14 @@ class Row(NamedTuple):
         area: Its name.
         cases: How many cases ran.
         injected: How many faults were in them.
+        survived: How many of these were in cases without a violation.
         violations: Each violation, with the line that repeats it.
     """
 
     area: str
     cases: int
     injected: int
+    survived: int
     violations: list[tuple[str, str]]
 
 
@@ -103,23 +106,34 @@ def seconds(text: str) -> float:
 
 def ran(area: Area, cases: Iterable[str], place: Path, budget: float) -> Row:
     """Runs cases until there are no more, or the budget of the area is used."""
-    row = Row(area.name, 0, 0, [])
+    row = Row(area.name, 0, 0, 0, [])
     deadline = time.monotonic() + budget
     for case in cases:
         if row.cases and time.monotonic() > deadline:
             break
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
-        outcome = area.run(case, place)
+        outcome = outcome_of(area, case, place)
         again = f"python -m tests.campaign --only {area.name} --case {case!r}"
         row = row._replace(
             cases=row.cases + 1,
             injected=row.injected + outcome.injected,
+            survived=row.survived + (0 if outcome.violations else outcome.injected),
             violations=[*row.violations, *((again, what) for what in outcome.violations)],
         )
         if sys.stderr.isatty():
             print(f"\r{area.name}: {row.injected:,}", end="", file=sys.stderr)
     return row
+
+
+def outcome_of(area: Area, case: str, place: Path) -> Outcome:
+    """Runs a case. An error of the campaign itself is a violation: the other cases still run."""
+    try:
+        return area.run(case, place)
+    except Exception as error:
+        return Outcome(
+            0, (f"The case itself failed: {traceback.format_exception_only(error)[-1]}",)
+        )
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -128,8 +142,7 @@ def table(rows: Sequence[Row]) -> str:
     for row in rows:
         violated = len({again for again, _ in row.violations})
         lines.append(
-            f"{row.area:<12}{row.cases:>9,}{row.injected:>11,}{row.injected - violated:>11,}"
-            f"{violated:>10,}"
+            f"{row.area:<12}{row.cases:>9,}{row.injected:>11,}{row.survived:>11,}{violated:>10,}"
         )
     for row in rows:
         lines += [f"{again}\n    {what}" for again, what in row.violations]

@@ -127,6 +127,9 @@ def test_signals_are_passed_on_and_an_ended_job_starts_no_supervisor(run: RunDir
 def test_left_job_steps_save_and_are_then_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, cancelled, told = PassingTime(), [], []
 
+    def tell(words: str, kind: EventKind) -> None:
+        told.append((kind, words))
+
     def running(job: str) -> list[str]:
         if cancelled:
             return []
@@ -135,10 +138,12 @@ def test_left_job_steps_save_and_are_then_cancelled(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(earlier_start, "running_steps", running)
     monkeypatch.setattr(earlier_start, "cancel_steps", cancelled.append)
     monkeypatch.setattr(earlier_start, "time", clock)
-    earlier_start.end_left_steps("7", 20.0, told.append, may_requeue=True)
+    earlier_start.end_left_steps("7", 20.0, tell, may_requeue=True)
     assert 20.0 < clock.now < 30.0
     assert cancelled == [["7.1"]]
-    assert told == ["Job steps of a killed supervisor still run: 7.1. They are cancelled."]
+    assert told == [
+        (EventKind.NOTE, "Job steps of a killed supervisor still run: 7.1. They are cancelled.")
+    ]
 
 
 def test_no_second_workers_start_while_slurm_does_not_answer(
@@ -150,7 +155,9 @@ def test_no_second_workers_start_while_slurm_does_not_answer(
     monkeypatch.setattr(earlier_start, "running_steps", silent)
     monkeypatch.setattr(earlier_start, "time", PassingTime())
     with pytest.raises(LaunchError, match="squeue failed"):
-        earlier_start.end_left_steps("7", 0.0, lambda _: None, may_requeue=False, limit_seconds=0.2)
+        earlier_start.end_left_steps(
+            "7", 0.0, lambda *_: None, may_requeue=False, limit_seconds=0.2
+        )
 
 
 @pytest.mark.parametrize("may_requeue", [True, False])
@@ -158,15 +165,40 @@ def test_job_steps_that_no_cancel_ends_have_the_job_requeued(
     monkeypatch: pytest.MonkeyPatch, may_requeue: bool
 ) -> None:
     """Slurm waits for a node that was started again before it was missed."""
-    clock, requeued, told = PassingTime(), [], []
+    clock, asked, told = PassingTime(), [], []
+
+    def requeue(job: str) -> None:
+        asked.append(clock.now)
+        if len(asked) == 1:
+            raise LaunchError("Slurm does not answer.")
+        # Slurm tells this process to end in that moment.
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def delay(job: str, seconds: float, tell: object) -> None:
+        told.append((job, seconds))
+
     monkeypatch.setattr(earlier_start, "running_steps", lambda job: ["7.1"])
     monkeypatch.setattr(earlier_start, "cancel_steps", lambda steps: None)
-    monkeypatch.setattr(earlier_start, "requeue_job", requeued.append)
+    monkeypatch.setattr(earlier_start, "requeue_job", requeue)
+    monkeypatch.setattr(earlier_start, "delay_job", delay)
     monkeypatch.setattr(earlier_start, "time", clock)
-    # Slurm would end the process meanwhile.
-    with pytest.raises(LaunchError, match=r"7\.1\. They did not end within 600 s"):
-        earlier_start.end_left_steps("7", 20.0, told.append, may_requeue=may_requeue)
-    assert requeued == ["7"] * may_requeue
-    assert ["so Slurm requeues the job" in words for words in told] == [False, True][
-        : 1 + may_requeue
-    ]
+    before = signal.signal(signal.SIGTERM, lambda *_: told.append("told to end"))
+    try:
+        with pytest.raises(LaunchError, match=r"7\.1\. They did not end within 600 s"):
+            earlier_start.end_left_steps(
+                "7", 20.0, lambda words, kind: told.append((kind, words)), may_requeue=may_requeue
+            )
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    left = "Job steps of a killed supervisor still run: 7.1."
+    waits = "Job 7 waits in the queue again, for 2 minutes or more."
+    assert (
+        told
+        == [
+            (EventKind.NOTE, f"{left} They are cancelled."),
+            (EventKind.REQUEUE, f"{left} A cancel does not end them. {waits}"),
+            ("7", 120.0),
+            "told to end",
+        ][: 4 if may_requeue else 1]
+    )
+    assert len(asked) == 2 * may_requeue

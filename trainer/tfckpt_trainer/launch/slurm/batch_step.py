@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from tfckpt_trainer.launch.slurm.controller import (
     describe_dead_nodes,
     read_job,
     requeue_job,
+    waits_again,
 )
 from tfckpt_trainer.launch.slurm.earlier_start import (
     RECORD_SECONDS,
@@ -173,20 +175,13 @@ class BatchStep:
             problem = self._requeue()
             if problem is not None:
                 return self._leave_it_to_slurm(words, problem, ending)
-            words += (
-                f" Job {self._job} waits in the queue again, for {wait / 60:.0f} minutes or more."
-            )
+            words += f" {waits_again(self._job, wait)}"
         report.note(EventKind.REQUEUE, words, {"job": self._job})
         report.enter(SupervisorState.STOPPED, words)
         self._store(fruitless=decision.fruitless)
         if decision.requeue is Requeue.BY_SLURM:
             return ending.state
-        # Slurm would start it at once if a node of it is down already. In the second of the
-        # requeue, other nodes take the new start for the old one, and the job fails.
-        try:
-            delay_job(self._job, wait)
-        except LaunchError as error:
-            report.note(EventKind.NOTE, f"The job starts again without a pause. {error}")
+        delay_job(self._job, wait, partial(report.note, EventKind.NOTE))
         self._await_end()
         return ending.state
 

@@ -137,14 +137,22 @@ def requeue_job(job: str) -> None:
     ask_slurm(["scontrol", "requeue", job])
 
 
-def delay_job(job: str, seconds: float) -> None:
-    """Makes a requeued job wait before it starts.
+def delay_job(job: str, seconds: float, tell: Callable[[str], None]) -> None:
+    """Makes a requeued job wait before it starts, or tells why it does not wait.
 
-    Raises:
-        LaunchError: Slurm refuses, or it does not answer.
+    Slurm would start it at once if a node of it is down already. In the second of the requeue,
+    other nodes take the new start for the old one, and the job fails.
     """
     start = local_time(time.time() + seconds, _TIME_FORMAT)
-    ask_slurm(["scontrol", "update", f"JobId={job}", f"StartTime={start}"])
+    try:
+        ask_slurm(["scontrol", "update", f"JobId={job}", f"StartTime={start}"])
+    except LaunchError as error:
+        tell(f"The job starts again without a pause. {error}")
+
+
+def waits_again(job: str, seconds: float) -> str:
+    """Says that a job was requeued, and for how many seconds it waits."""
+    return f"Job {job} waits in the queue again, for {seconds / 60:.0f} minutes or more."
 
 
 def describe_dead_nodes(nodes: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -20,13 +21,17 @@ from tfckpt_trainer.errors import LaunchError
 from tfckpt_trainer.launch.batch.job_record import load_job_record, read_job_record
 from tfckpt_trainer.launch.slurm.controller import (
     cancel_steps,
+    delay_job,
     describe_dead_nodes,
     requeue_job,
     running_steps,
+    waits_again,
 )
+from tfckpt_trainer.launch.slurm.requeue_policy import QUEUE_SECONDS
 from tfckpt_trainer.rundir.heartbeats.liveness import find_other_supervisor, find_other_trainer
 from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.storage.documents import store
@@ -162,7 +167,7 @@ def require_job_of_run(
 def end_left_steps(
     job: str,
     grace_seconds: float,
-    tell: Callable[[str], None],
+    tell: Callable[[str, EventKind], None],
     *,
     may_requeue: bool,
     limit_seconds: float = LIMIT_SECONDS,
@@ -192,16 +197,30 @@ def end_left_steps(
             if waited > grace_seconds and not cancelled:
                 cancel_steps(steps)
                 cancelled = True
-                tell(f"{left} They are cancelled.")
+                tell(f"{left} They are cancelled.", EventKind.NOTE)
             if may_requeue and waited > grace_seconds + CANCEL_SECONDS:
+                _requeue(job, f"{left} A cancel does not end them.", tell)
                 may_requeue = False
-                tell(f"{left} A cancel does not end them, so Slurm requeues the job.")
-                requeue_job(job)
         except LaunchError as error:
             left = str(error)
         if waited > limit_seconds:
             raise LaunchError(f"{left} They did not end within {limit_seconds:g} s.")
         time.sleep(POLL_SECONDS)
+
+
+def _requeue(job: str, why: str, tell: Callable[[str, EventKind], None]) -> None:
+    """Requeues a job. Until all of that is asked for, this process does not end for it.
+
+    Raises:
+        LaunchError: Slurm refuses, or it does not answer.
+    """
+    listening = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        requeue_job(job)
+        tell(f"{why} {waits_again(job, QUEUE_SECONDS)}", EventKind.REQUEUE)
+        delay_job(job, QUEUE_SECONDS, lambda words: tell(words, EventKind.NOTE))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, listening)
 
 
 def await_earlier_start(
