@@ -115,6 +115,8 @@ def ran(area: Area, cases: Iterable[str], place: Path, budget: float) -> Row:
         place.mkdir()
         outcome = outcome_of(area, case, place)
         again = f"python -m tests.campaign --only {area.name} --case {case!r}"
+        for what in outcome.violations:
+            print(f"{again}\n    {what}", file=sys.stderr, flush=True)
         row = row._replace(
             cases=row.cases + 1,
             injected=row.injected + outcome.injected,
