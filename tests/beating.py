@@ -6,9 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from requirements import require
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -19,11 +20,11 @@ from waiting import wait_until
 _SCRIPT = """
 import os, socket, sys, time
 from contextlib import suppress
-import psutil
 from pathlib import Path
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.heartbeats.process_ids import process_namespace
+from tfckpt_trainer.rundir.heartbeats.process_table import started_at
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 
 run = RunDirectory(Path(sys.argv[1]))
@@ -31,7 +32,7 @@ parent = os.getppid()
 while os.getppid() == parent:
     status = WorkerStatus(
         index=int(sys.argv[2]), host=socket.gethostname(), pid=os.getpid(),
-        process_started_at=psutil.Process().create_time(), updated_at=time.time(),
+        process_started_at=started_at(os.getpid()), updated_at=time.time(),
         interval_seconds=float(sys.argv[3]), activity=Activity.TRAINING, step=1,
         namespace=process_namespace(),
     )
@@ -43,7 +44,12 @@ while os.getppid() == parent:
 
 @contextmanager
 def beating(
-    run: RunDirectory, index: int = 0, *, hidden: bool = False, interval: float = 1.0
+    run: RunDirectory,
+    index: int = 0,
+    *,
+    hidden: bool = False,
+    interval: float = 1.0,
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[int]:
     """Starts one; yields the number of the process that has to be killed to end it.
 
@@ -52,12 +58,13 @@ def beating(
         index: Which worker it is.
         hidden: Whether it lives in a PID namespace of its own, as in a container.
         interval: The seconds between its heartbeats.
+        environment: Variables of it, beside those of this process.
     """
     run.create()
     words = [sys.executable, "-c", _SCRIPT, str(run.root), str(index), str(interval)]
     if hidden:
         words = [*_unshare(), *words]
-    process = subprocess.Popen(words, start_new_session=True)
+    process = subprocess.Popen(words, start_new_session=True, env={**os.environ, **environment})
     try:
         wait_until(lambda: _beats(run, index), 30, "a first heartbeat")
         yield process.pid

@@ -18,7 +18,6 @@ from __future__ import annotations
 import atexit
 import errno
 import gc
-import mmap
 import os
 import select
 import shutil
@@ -39,8 +38,6 @@ from typing import IO, Any
 import msgspec
 
 TENSORFLOW, TENSORFLOW_KERAS_2, COMMANDS = "tensorflow", "tensorflow-keras-2", "commands"
-CLOCK = "TESTS_CLOCK"
-"""The variable that names a file with a number, by which the clock of all these programs is off."""
 _LARGEST_MESSAGE = 1 << 18
 _START_SECONDS = 500
 """Beside a heavy load the import of TensorFlow takes minutes."""
@@ -446,22 +443,11 @@ def _become_and_leave(order: Order) -> None:
     os._exit(status & 0xFF)
 
 
-def _shift_clock(place: str) -> None:
-    """Has the time of day be off by what a file says at each moment: seconds, as a double."""
-    with open(place, "rb") as file:
-        off = memoryview(mmap.mmap(file.fileno(), 8, prot=mmap.PROT_READ)).cast("d")
-    now, now_ns = time.time, time.time_ns
-    time.time = lambda: now() + off[0]
-    time.time_ns = lambda: now_ns() + int(1e9 * off[0])
-
-
 def _main() -> None:
     # Looking for garbage takes a fifth of the import, and finds none.
     gc.disable()
     here = os.getpid()
     tempfile.tempdir = tempfile.mkdtemp(prefix="tfckpt-tests-")
-    if CLOCK in os.environ:
-        _shift_clock(os.environ[CLOCK])
     try:
         _IMPORTS[sys.argv[2]]()
         gc.collect()

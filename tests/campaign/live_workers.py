@@ -11,7 +11,6 @@ import contextlib
 import importlib.util
 import json
 import os
-import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,9 +20,9 @@ from unittest.mock import patch
 
 import psutil
 
+from clock_steps import environment_of_clock, set_clock
 from faulty_file_system import FaultyMount, faulty_mounts
 from tensorflow_processes import (
-    CLOCK,
     TENSORFLOW,
     TENSORFLOW_KERAS_2,
     CommandProcess,
@@ -112,10 +111,11 @@ class LiveWorkers(Drawn):
         """Starts the processes that trainers and commands are forked from."""
         self._clock = place / "clock"
         set_clock(self._clock, 0)
-        with patch.dict(os.environ, {CLOCK: str(self._clock)}):
-            for imports in self.imports:
-                python_with_tensorflow(imports)
-            CommandProcess("tfckpt_tui.cli.main", "--version").communicate(MOST_SECONDS)
+        # Of all processes, also of a supervisor, which is not forked.
+        os.environ.update(environment_of_clock(self._clock))
+        for imports in self.imports:
+            python_with_tensorflow(imports)
+        CommandProcess("tfckpt_tui.cli.main", "--version").communicate(MOST_SECONDS)
 
     def run(self, case: str, place: Path) -> Outcome:
         """Runs a schedule, and judges what it leaves."""
@@ -419,12 +419,6 @@ class Episode:
             for process in left:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
-
-
-def set_clock(place: Path, off: float) -> None:
-    """Sets by how many seconds the clock of all programs is off."""
-    with open(place, "r+b" if place.exists() else "wb") as file:
-        file.write(struct.pack("d", off))
 
 
 def names_in(directory: Path) -> list[str]:

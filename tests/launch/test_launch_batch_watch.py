@@ -172,7 +172,7 @@ def test_job_steps_that_no_cancel_ends_have_the_job_requeued(
         if len(asked) == 1:
             raise LaunchError("Slurm does not answer.")
         # Slurm tells this process to end in that moment.
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
 
     def delay(job: str, seconds: float, tell: object) -> None:
         told.append((job, seconds))

@@ -174,6 +174,18 @@ def test_locks_are_not_shared_and_the_trainer_that_came_second_leaves(roots, nam
         assert set(left) == {(1, 100)}
 
 
+def test_a_trainer_whose_clock_was_set_is_no_other_one(roots, name, file_of):
+    """Then it was started at another time, by that clock."""
+    run = RunDirectory(roots[0] / name)
+    run.create()
+    file = file_of(run)
+    left: list[WorkerStatus] = []
+    file.on_other_trainer = left.append
+    for number in range(FIRST_CHECK_BEATS + 2):
+        beat(file, process_started_at=1.0 + 3600 * number)
+    assert left == []
+
+
 @pytest.mark.parametrize("ahead", [300.0, -300.0, 7200.0])
 @pytest.mark.parametrize("server", [0.0, 600.0])
 def test_clocks_may_differ_by_hours(faulty, name, ahead, server, file_of):

@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import time
 
 import psutil
 import pytest
@@ -18,7 +19,7 @@ from tfckpt_trainer.rundir.heartbeats.health import (
     with_started,
     worker_state,
 )
-from tfckpt_trainer.rundir.heartbeats.process_table import find_process
+from tfckpt_trainer.rundir.heartbeats.process_table import find_process, runs_since, started_at
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase, WorkerStatus
 from waiting import wait_until
@@ -176,17 +177,30 @@ def test_a_reused_process_number_is_not_the_worker():
     assert not process_lives(os.getpid(), started - 100)
 
 
+def test_a_start_is_told_by_the_present_clock(monkeypatch):
+    pid, true_time = os.getpid(), time.time
+    first = started_at(pid)
+    assert started_at(pid) == first
+    monkeypatch.setattr(time, "time", lambda: true_time() + 3600)
+    assert started_at(pid) == pytest.approx(first + 3600, abs=1)
+    assert process_lives(pid, started_at(pid))
+
+
 def test_the_process_table_says_what_psutil_says():
     with subprocess.Popen(["sleep", "60"]) as process:
         found = find_process(process.pid)
         started = psutil.Process(process.pid).create_time()
-        assert found is not None and abs(found.started_at - started) < 0.1
+        # psutil adds to the time of boot, which the kernel tells in whole seconds.
+        assert found is not None and -0.1 < found.started_at - started < 1.1
+        assert runs_since(process.pid, found.after_boot)
+        assert not runs_since(process.pid, found.after_boot - 100)
         assert not found.is_zombie and not found.is_stopped
         process.send_signal(signal.SIGSTOP)
         wait_until(lambda: find_process(process.pid).is_stopped, 10, "stopped")
         process.kill()
         wait_until(lambda: find_process(process.pid).is_zombie, 10, "a zombie")
         assert not process_lives(process.pid, started)
+        assert not runs_since(process.pid, found.after_boot)
     assert find_process(process.pid) is None
 
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from beating import beating, end
+from clock_steps import environment_of_clock, set_clock
 from real_file_systems import fill, is_full, small_ext4, small_tmpfs
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.heartbeats import clock, liveness
@@ -25,6 +26,7 @@ from tfckpt_trainer.rundir.heartbeats.reading import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import load, store
+from waiting import wait_until
 
 
 @pytest.fixture
@@ -54,17 +56,36 @@ def an_hour_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: true_time() + 3600)
 
 
-@pytest.mark.parametrize("hidden", [False, True])
-def test_a_worker_that_beats_lives(run, monkeypatch, hidden):
-    with beating(run, hidden=hidden, interval=0.2) as pid:
+def test_a_hidden_worker_that_beats_lives(run, monkeypatch):
+    with beating(run, hidden=True, interval=0.2) as pid:
         an_hour_ahead(monkeypatch)
         found = find_other_trainer(run)
         assert found is not None
         assert found.index == 0
-        assert (found.namespace != process_namespace()) == hidden
+        assert found.namespace != process_namespace()
         assert heartbeat_age_on_disk(run, 0) < 60
         end(pid)
         quick_to_judge(monkeypatch)
+        assert find_other_trainer(run) is None
+
+
+@pytest.mark.parametrize("off", [3600.0, -3600.0])
+def test_a_worker_lives_after_the_clock_of_its_machine_was_set(run, tmp_path, monkeypatch, off):
+    place = tmp_path / "clock"
+    set_clock(place, 0.0)
+    with beating(run, interval=0.2, environment=environment_of_clock(place)) as pid:
+        first = status_of(run)
+        true_time = time.time
+        monkeypatch.setattr(time, "time", lambda: true_time() + off)
+        set_clock(place, off)
+        wait_until(
+            lambda: abs(status_of(run).updated_at - first.updated_at - off) < 60, 10, "it beats"
+        )
+        told = status_of(run).process_started_at - first.process_started_at
+        assert told == pytest.approx(off, abs=1.0)
+        found = find_other_trainer(run)
+        assert found is not None and found.pid == pid
+        end(pid)
         assert find_other_trainer(run) is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -34,10 +35,15 @@ def test_a_directory_of_others_with_such_a_name_stays(tmp_path: Path, is_marked:
     assert not (file.exists() or empty.exists())
 
 
-def test_what_a_living_process_writes_stays(tmp_path: Path) -> None:
-    path = temporary_path(tmp_path / "export")
+@pytest.mark.parametrize("off", [0.0, 3600.0, -3600.0])
+def test_what_a_living_process_writes_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, off: float
+) -> None:
+    """Also if somebody sets the clock meanwhile."""
+    path, true_time = temporary_path(tmp_path / "export"), time.time
     with temporary_directory(tmp_path / "export") as made:
         assert made == path
+        monkeypatch.setattr(time, "time", lambda: true_time() + off)
         remove_leftovers(tmp_path)
         assert [entry.name for entry in made.iterdir()] == [f"{WRITER}{own_mark()}"]
     assert list(tmp_path.iterdir()) == []

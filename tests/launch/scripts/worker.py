@@ -33,8 +33,7 @@ def run_directory():
 
 
 def beat(activity: str, **facts) -> None:
-    import psutil
-
+    from tfckpt_trainer.rundir.heartbeats.process_table import started_at
     from tfckpt_trainer.rundir.records import worker
     from tfckpt_trainer.rundir.storage.documents import store
 
@@ -48,7 +47,7 @@ def beat(activity: str, **facts) -> None:
             index=INDEX,
             host=os.uname().nodename,
             pid=os.getpid(),
-            process_started_at=psutil.Process().create_time(),
+            process_started_at=started_at(os.getpid()),
             directory=run_directory().identity(),
             updated_at=time.time(),
             interval_seconds=1.0,

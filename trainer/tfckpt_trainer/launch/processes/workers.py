@@ -12,6 +12,7 @@ from typing import BinaryIO, Protocol
 
 import psutil
 
+from tfckpt_trainer.rundir.heartbeats.process_table import by_present_clock, seconds_after_boot
 from tfckpt_trainer.rundir.records.run import WorkerProcess
 
 POLL_SECONDS = 0.05
@@ -66,7 +67,7 @@ class RunningWorker:
     def __init__(self, index: int, process: Process) -> None:
         self.index = index
         self.pid = process.pid
-        self.started_at = _started_at(process.pid)
+        self._after_boot = seconds_after_boot(process.pid)
         self._process = process
         self._group_gone = False
 
@@ -74,6 +75,11 @@ class RunningWorker:
     def exit_code(self) -> int | None:
         """Exit status, negative for a signal; None while it runs."""
         return self._process.poll()
+
+    @property
+    def started_at(self) -> float:
+        """When it was started, in seconds since the epoch, by the present clock."""
+        return by_present_clock(self._after_boot)
 
     @property
     def group_lives(self) -> bool:
@@ -199,10 +205,3 @@ def _lives_in(process: psutil.Process, group: int) -> bool:
         return os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE
     except (ProcessLookupError, psutil.NoSuchProcess):
         return False
-
-
-def _started_at(pid: int) -> float:
-    try:
-        return psutil.Process(pid).create_time()
-    except psutil.NoSuchProcess:
-        return time.time()

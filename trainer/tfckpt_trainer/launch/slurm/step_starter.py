@@ -56,7 +56,8 @@ class StepWorker:
         if "pid" in message:
             self.pid = message["pid"]
             self._host = message["host"]
-            self._started_at = message["started_at"]
+        # Again in each of its reports, because the clock may have been set.
+        self._started_at = message.get("started_at", self._started_at)
         if "exit" in message:
             self.exit_code = message["exit"]
 

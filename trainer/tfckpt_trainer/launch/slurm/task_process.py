@@ -159,7 +159,7 @@ class TaskProcess:
     def _look(self, worker: RunningWorker) -> None:
         """Waits for orders for a moment, passes on orders and signals, and gives a sign of life."""
         if time.monotonic() - self._reported_at > ALIVE_SECONDS:
-            self._report()
+            self._report(started_at=worker.started_at)
         self._log_limit.apply_if_due([self._run.worker_log(self._index)])
         if not self._supervised:
             time.sleep(LOOK_SECONDS)

@@ -8,14 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import psutil
-
 from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.processes.workers import Worker
 from tfckpt_trainer.rundir.event_log import write_entry
 from tfckpt_trainer.rundir.heartbeats.attention import INTERVAL_SECONDS, Attention
 from tfckpt_trainer.rundir.heartbeats.heartbeat_file import HeartbeatFile
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_namespace
+from tfckpt_trainer.rundir.heartbeats.process_table import started_at
 from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor
 from tfckpt_trainer.rundir.heartbeats.status_files import directory_of
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -65,7 +64,6 @@ class Reporter:
         self.attention = Attention(run, asks=True)
         before = read_supervisor(run)
         self._longest_start = before.longest_start_seconds if before is not None else None
-        self._process_started_at = psutil.Process().create_time()
 
     @property
     def state(self) -> SupervisorState:
@@ -116,7 +114,7 @@ class Reporter:
         status = SupervisorStatus(
             pid=os.getpid(),
             host=host_name(),
-            process_started_at=self._process_started_at,
+            process_started_at=started_at(os.getpid()),
             namespace=process_namespace(),
             directory=directory_of(self._run),
             updated_at=time.time(),

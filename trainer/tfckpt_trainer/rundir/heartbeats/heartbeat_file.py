@@ -116,15 +116,21 @@ class HeartbeatFile(Generic[StatusT]):
         self._left = CHECK_BEATS
         try:
             status = load_status(self._path, self._kind)
-            if status is not None and _identity(status) == _identity(own):
+            if status is not None and _process(status) == _process(own):
                 self._open()
                 return
         except (DamagedFileError, OSError):
             # It is written anew.
             return
-        if status is not None and not status.has_ended and _identity(status) < _identity(own):
+        if status is not None and not status.has_ended and _started_before(status, own):
             self.on_other_trainer(status)
 
 
-def _identity(status: StatusT) -> tuple[float, str, str, int]:
-    return (status.process_started_at, status.host, status.namespace, status.pid)
+def _process(status: StatusT) -> tuple[str, str, int]:
+    # Without the time of its start: that is another one after the clock was set.
+    return (status.host, status.namespace, status.pid)
+
+
+def _started_before(status: StatusT, own: StatusT) -> bool:
+    starts = status.process_started_at, own.process_started_at
+    return (starts[0], *_process(status)) < (starts[1], *_process(own))

@@ -6,19 +6,28 @@ On Linux without psutil: its import takes as long as everything else that a comm
 from __future__ import annotations
 
 import os
+import time
+from contextlib import suppress
 from typing import NamedTuple
+
+_SAME_SECONDS = 0.05
+"""By how much the clock may drift until it counts as set. Workers start further apart."""
+
+_known_boot = 0.0
 
 
 class ProcessFacts(NamedTuple):
     """What the process table says about a process.
 
     Attributes:
-        started_at: When it was started, in seconds since the epoch.
+        started_at: When it was started, in seconds since the epoch, by the present clock.
+        after_boot: How many seconds after the machine, which no step of the clock changes.
         is_zombie: Whether it has exited, and nobody has waited for it.
         is_stopped: Whether a signal stopped it.
     """
 
     started_at: float
+    after_boot: float
     is_zombie: bool
     is_stopped: bool
 
@@ -38,8 +47,42 @@ def find_process(pid: int) -> ProcessFacts | None:
     except (FileNotFoundError, ProcessLookupError):
         return None if os.path.exists("/proc/stat") else _find_without_proc(pid)
     state, ticks = fields[0], int(fields[19])
-    started_at = _boot_time() + ticks / os.sysconf("SC_CLK_TCK")
-    return ProcessFacts(started_at, is_zombie=state == b"Z", is_stopped=state == b"T")
+    after_boot = ticks / os.sysconf("SC_CLK_TCK")
+    return ProcessFacts(
+        _booted_at() + after_boot, after_boot, is_zombie=state == b"Z", is_stopped=state == b"T"
+    )
+
+
+def runs_since(pid: int, after_boot: float) -> bool:
+    """Whether the process runs on this machine that was started `after_boot` seconds after it."""
+    try:
+        found = find_process(pid)
+    except PermissionError:
+        return True
+    is_it = found is not None and abs(found.after_boot - after_boot) < _SAME_SECONDS
+    return is_it and found is not None and not found.is_zombie
+
+
+def started_at(pid: int) -> float:
+    """Returns when a process was started, in seconds since the epoch, by the present clock.
+
+    After that was set, the answer is another one than before: heartbeats tell it anew.
+    """
+    return by_present_clock(seconds_after_boot(pid))
+
+
+def seconds_after_boot(pid: int) -> float:
+    """Returns how long after the machine a process was started; till now if it has gone."""
+    with suppress(PermissionError):
+        found = find_process(pid)
+        if found is not None:
+            return found.after_boot
+    return time.time() - _booted_at()
+
+
+def by_present_clock(after_boot: float) -> float:
+    """Returns that time after the start of the machine in seconds since the epoch."""
+    return _booted_at() + after_boot
 
 
 def process_user(pid: int) -> int | None:
@@ -60,10 +103,25 @@ def _user_without_proc(pid: int) -> int | None:
         return None
 
 
-def _boot_time() -> float:
-    """Returns when this machine was started, by its present clock."""
-    with open("/proc/stat", "rb") as file:
-        return next(float(line.split()[1]) for line in file if line.startswith(b"btime "))
+def _booted_at() -> float:
+    """Returns when this machine was started, by its present clock.
+
+    That is the same each time, unless the clock was set or has drifted.
+    """
+    global _known_boot
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        import psutil
+
+        return psutil.boot_time()
+    while True:
+        before = time.clock_gettime(time.CLOCK_BOOTTIME)
+        booted = time.time() - before
+        # Else this process was interrupted between the two.
+        if time.clock_gettime(time.CLOCK_BOOTTIME) - before < _SAME_SECONDS:
+            break
+    if abs(booted - _known_boot) >= _SAME_SECONDS:
+        _known_boot = booted
+    return _known_boot
 
 
 def _find_without_proc(pid: int) -> ProcessFacts | None:
@@ -71,9 +129,14 @@ def _find_without_proc(pid: int) -> ProcessFacts | None:
 
     try:
         process = psutil.Process(pid)
-        started_at, status = process.create_time(), process.status()
+        created, status = process.create_time(), process.status()
     except psutil.AccessDenied as error:
         raise PermissionError(str(error)) from error
     except psutil.NoSuchProcess:
         return None
-    return ProcessFacts(started_at, status == psutil.STATUS_ZOMBIE, status == psutil.STATUS_STOPPED)
+    return ProcessFacts(
+        created,
+        created - psutil.boot_time(),
+        is_zombie=status == psutil.STATUS_ZOMBIE,
+        is_stopped=status == psutil.STATUS_STOPPED,
+    )

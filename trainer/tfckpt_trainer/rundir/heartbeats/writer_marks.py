@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from hashlib import blake2s
 from pathlib import Path
 
-from tfckpt_trainer.rundir.heartbeats.health import process_lives
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_namespace
+from tfckpt_trainer.rundir.heartbeats.process_table import find_process, runs_since
 from tfckpt_trainer.rundir.storage.files import (
     create_directory,
     create_file,
@@ -28,7 +28,10 @@ _LONGEST_NAME = 60
 """Characters of a name that a temporary name begins with; file systems allow 255 bytes."""
 
 _PATTERN = re.compile(r"([0-9a-f]{12})-(\d{1,10})-(\d{1,18})")
-"""Digest of the PID namespace, process ID, start of the process in milliseconds."""
+"""Digest of the PID namespace, process ID, start of the process in milliseconds after boot.
+
+The namespace is that of one boot. Of a clock that is set, the start since the epoch is another one.
+"""
 
 _TEMPORARY_NAME = re.compile(r"\..*\.([0-9a-f-]+)\.tmp", re.DOTALL)
 
@@ -38,10 +41,9 @@ WRITER = ".writer-"
 
 def own_mark() -> str:
     """Returns the mark of this process."""
-    import psutil
-
-    started = psutil.Process().create_time()
-    return f"{_namespace_digest()}-{os.getpid()}-{round(started * 1000)}"
+    own = find_process(os.getpid())
+    assert own is not None
+    return f"{_namespace_digest()}-{os.getpid()}-{round(own.after_boot * 1000)}"
 
 
 def is_writer_gone(mark: str) -> bool | None:
@@ -49,7 +51,7 @@ def is_writer_gone(mark: str) -> bool | None:
     parts = _PATTERN.fullmatch(mark)
     if parts is None or parts[1] != _namespace_digest():
         return None
-    return not process_lives(int(parts[2]), int(parts[3]) / 1000)
+    return not runs_since(int(parts[2]), int(parts[3]) / 1000)
 
 
 def temporary_path(path: Path) -> Path:

@@ -26,6 +26,7 @@ from tfckpt_trainer.rundir.heartbeats.gathered import HeartbeatGatherer
 from tfckpt_trainer.rundir.heartbeats.health import stands
 from tfckpt_trainer.rundir.heartbeats.heartbeat_file import HeartbeatFile
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_namespace
+from tfckpt_trainer.rundir.heartbeats.process_table import started_at
 from tfckpt_trainer.rundir.heartbeats.stack_writer import leave_to_heartbeat, stack_writer
 from tfckpt_trainer.rundir.heartbeats.status_files import directory_of
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -186,8 +187,8 @@ class Heartbeat:
 
     @property
     def process_started_at(self) -> float:
-        """When this process was started."""
-        return self._process.create_time()
+        """When this process was started, by the present clock."""
+        return started_at(os.getpid())
 
     def start(self) -> None:
         """Writes the first heartbeat and starts the thread."""

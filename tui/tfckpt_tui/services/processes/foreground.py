@@ -12,7 +12,7 @@ from types import FrameType
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.launch.processes.named_processes import require_named_by_its_user
 from tfckpt_trainer.rundir.event_log import Tail
-from tfckpt_trainer.rundir.heartbeats.health import process_lives
+from tfckpt_trainer.rundir.heartbeats.process_table import find_process, runs_since
 from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry
@@ -74,7 +74,9 @@ def follow_run(
 
     pause = NETWORK_READ_SECONDS if is_network_file_system(run.root) else 0.0
     last, read_at = supervisor, time.monotonic()
-    while process_lives(supervisor.pid, supervisor.process_started_at):
+    process = find_process(supervisor.pid)
+    # Its heartbeats tell another start as soon as somebody sets the clock.
+    while process is not None and runs_since(supervisor.pid, process.after_boot):
         if time.monotonic() - read_at >= pause:
             read_at = time.monotonic()
             # What it reports of its end is an event too.
@@ -96,8 +98,8 @@ def _newest_of(run: RunDirectory, last: SupervisorStatus) -> SupervisorStatus:
     return found if found is not None and is_same else last
 
 
-def _identity(status: SupervisorStatus) -> tuple[str, int, float]:
-    return status.host, status.pid, status.process_started_at
+def _identity(status: SupervisorStatus) -> tuple[str, str, int]:
+    return status.host, status.namespace, status.pid
 
 
 def _ended_without_report(run: RunDirectory) -> str:
