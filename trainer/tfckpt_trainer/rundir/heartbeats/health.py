@@ -37,6 +37,9 @@ STANDS_AFTER_SECONDS = 5.0
 STANDS_AFTER_CALLS = 5.0
 """Time without a step, or so many usual calls, after which it is worth a closer look."""
 
+SAME_START_SECONDS = 0.2
+"""By how much two processes may differ on when a third one was started. A worker lives longer."""
+
 SUPERVISOR_LOST_SECONDS = 300.0
 """Longest time in which workers notice that their supervisor is gone, save and end."""
 
@@ -360,7 +363,8 @@ def is_of_start(status: WorkerStatus, process: WorkerProcess, supervisor_host: s
         return False
     is_on_its_host = status.host == (process.host or supervisor_host)
     return status.pid == process.pid or (
-        is_on_its_host and status.process_started_at >= process.process_started_at
+        is_on_its_host
+        and status.process_started_at >= process.process_started_at - SAME_START_SECONDS
     )
 
 

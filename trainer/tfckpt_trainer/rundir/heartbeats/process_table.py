@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 _SAME_SECONDS = 0.05
-"""By how much the clock may drift until it counts as set. Workers start further apart."""
+"""By how much the clock may drift until it counts as set."""
 
 _known_boot = 0.0
 
@@ -117,7 +117,7 @@ def _booted_at() -> float:
         before = time.clock_gettime(time.CLOCK_BOOTTIME)
         booted = time.time() - before
         # Else this process was interrupted between the two.
-        if time.clock_gettime(time.CLOCK_BOOTTIME) - before < _SAME_SECONDS:
+        if time.clock_gettime(time.CLOCK_BOOTTIME) - before < _SAME_SECONDS / 10:
             break
     if abs(booted - _known_boot) >= _SAME_SECONDS:
         _known_boot = booted
