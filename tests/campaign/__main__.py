@@ -10,7 +10,6 @@ import shutil
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from random import Random
@@ -115,13 +114,14 @@ def ran(area: Area, cases: Iterable[str], place: Path, budget: float) -> Row:
         place.mkdir()
         outcome = outcome_of(area, case, place)
         again = f"python -m tests.campaign --only {area.name} --case {case!r}"
-        for what in outcome.violations:
-            print(f"{again}\n    {what}", file=sys.stderr, flush=True)
+        violations = [(again, what) for what in outcome.violations]
+        for violation in violations:
+            print(told(*violation), file=sys.stderr, flush=True)
         row = row._replace(
             cases=row.cases + 1,
             injected=row.injected + outcome.injected,
             survived=row.survived + (0 if outcome.violations else outcome.injected),
-            violations=[*row.violations, *((again, what) for what in outcome.violations)],
+            violations=[*row.violations, *violations],
         )
         if sys.stderr.isatty():
             print(f"\r{area.name}: {row.injected:,}", end="", file=sys.stderr)
@@ -133,9 +133,12 @@ def outcome_of(area: Area, case: str, place: Path) -> Outcome:
     try:
         return area.run(case, place)
     except Exception as error:
-        return Outcome(
-            0, (f"The case itself failed: {traceback.format_exception_only(error)[-1]}",)
-        )
+        return Outcome(0, (f"The case itself failed: {type(error).__name__}: {error}",))
+
+
+def told(again: str, what: str) -> str:
+    """Returns a violation as text."""
+    return f"{again}\n    {what}"
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -147,7 +150,7 @@ def table(rows: Sequence[Row]) -> str:
             f"{row.area:<12}{row.cases:>9,}{row.injected:>11,}{row.survived:>11,}{violated:>10,}"
         )
     for row in rows:
-        lines += [f"{again}\n    {what}" for again, what in row.violations]
+        lines += [told(*violation) for violation in row.violations]
     return "\n".join(lines)
 
 

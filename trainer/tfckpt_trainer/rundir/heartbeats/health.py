@@ -9,7 +9,7 @@ from enum import StrEnum
 import msgspec
 
 from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here
-from tfckpt_trainer.rundir.heartbeats.process_table import find_process
+from tfckpt_trainer.rundir.heartbeats.process_table import runs
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
 from tfckpt_trainer.rundir.records.worker import (
@@ -111,13 +111,7 @@ def process_lives(pid: int, started_at: float) -> bool:
 
     The start time distinguishes it from a later process with the same ID.
     """
-    try:
-        process = find_process(pid)
-    except PermissionError:
-        return True
-    return (
-        process is not None and abs(process.started_at - started_at) < 2.0 and not process.is_zombie
-    )
+    return runs(pid, lambda found: abs(found.started_at - started_at) < 2.0)
 
 
 def heartbeat_age(updated_at: float, now: float) -> float:

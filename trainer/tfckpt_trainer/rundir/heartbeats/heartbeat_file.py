@@ -15,6 +15,7 @@ from typing import Generic
 
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.heartbeats.clock import StatusT
+from tfckpt_trainer.rundir.heartbeats.process_ids import process_of
 from tfckpt_trainer.rundir.heartbeats.status_files import load_status, store_status
 from tfckpt_trainer.rundir.storage.disk import disk
 from tfckpt_trainer.rundir.storage.documents import encode
@@ -116,21 +117,15 @@ class HeartbeatFile(Generic[StatusT]):
         self._left = CHECK_BEATS
         try:
             status = load_status(self._path, self._kind)
-            if status is not None and _process(status) == _process(own):
+            if status is not None and process_of(status) == process_of(own):
                 self._open()
                 return
         except (DamagedFileError, OSError):
             # It is written anew.
             return
-        if status is not None and not status.has_ended and _started_before(status, own):
+        if status is not None and not status.has_ended and _order(status) < _order(own):
             self.on_other_trainer(status)
 
 
-def _process(status: StatusT) -> tuple[str, str, int]:
-    # Without the time of its start: that is another one after the clock was set.
-    return (status.host, status.namespace, status.pid)
-
-
-def _started_before(status: StatusT, own: StatusT) -> bool:
-    starts = status.process_started_at, own.process_started_at
-    return (starts[0], *_process(status)) < (starts[1], *_process(own))
+def _order(status: StatusT) -> tuple[float, str, str, int]:
+    return (status.process_started_at, *process_of(status))

@@ -36,6 +36,14 @@ def host_name() -> str:
     return os.uname().nodename
 
 
+def process_of(status: WorkerStatus | SupervisorStatus) -> tuple[str, str, int]:
+    """Returns which process wrote a heartbeat, among those that live.
+
+    Without the time of its start: that is another one after the clock was set.
+    """
+    return status.host, status.namespace, status.pid
+
+
 def is_pid_valid_here(status: WorkerStatus | SupervisorStatus) -> bool:
     """Whether the process ID in a heartbeat is valid for this process."""
     return are_pids_valid_here(status.host, status.namespace)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -20,16 +21,19 @@ class ProcessFacts(NamedTuple):
     """What the process table says about a process.
 
     Attributes:
-        started_at: When it was started, in seconds since the epoch, by the present clock.
-        after_boot: How many seconds after the machine, which no step of the clock changes.
+        after_boot: How many seconds after the machine it was started; no clock changes that.
         is_zombie: Whether it has exited, and nobody has waited for it.
         is_stopped: Whether a signal stopped it.
     """
 
-    started_at: float
     after_boot: float
     is_zombie: bool
     is_stopped: bool
+
+    @property
+    def started_at(self) -> float:
+        """When it was started, in seconds since the epoch, by the present clock."""
+        return by_present_clock(self.after_boot)
 
 
 def find_process(pid: int) -> ProcessFacts | None:
@@ -48,19 +52,24 @@ def find_process(pid: int) -> ProcessFacts | None:
         return None if os.path.exists("/proc/stat") else _find_without_proc(pid)
     state, ticks = fields[0], int(fields[19])
     after_boot = ticks / os.sysconf("SC_CLK_TCK")
-    return ProcessFacts(
-        _booted_at() + after_boot, after_boot, is_zombie=state == b"Z", is_stopped=state == b"T"
-    )
+    return ProcessFacts(after_boot, is_zombie=state == b"Z", is_stopped=state == b"T")
 
 
-def runs_since(pid: int, after_boot: float) -> bool:
-    """Whether the process runs on this machine that was started `after_boot` seconds after it."""
+def runs(pid: int, is_it: Callable[[ProcessFacts], bool]) -> bool:
+    """Whether a process with this ID runs on this machine, and is the right one.
+
+    One that other users may not see counts as such.
+    """
     try:
         found = find_process(pid)
     except PermissionError:
         return True
-    is_it = found is not None and abs(found.after_boot - after_boot) < _SAME_SECONDS
-    return is_it and found is not None and not found.is_zombie
+    return found is not None and not found.is_zombie and is_it(found)
+
+
+def runs_since(pid: int, after_boot: float) -> bool:
+    """Whether the process runs on this machine that was started `after_boot` seconds after it."""
+    return runs(pid, lambda found: abs(found.after_boot - after_boot) < _SAME_SECONDS)
 
 
 def started_at(pid: int) -> float:
@@ -129,14 +138,13 @@ def _find_without_proc(pid: int) -> ProcessFacts | None:
 
     try:
         process = psutil.Process(pid)
-        created, status = process.create_time(), process.status()
+        after_boot, status = process.create_time() - psutil.boot_time(), process.status()
     except psutil.AccessDenied as error:
         raise PermissionError(str(error)) from error
     except psutil.NoSuchProcess:
         return None
     return ProcessFacts(
-        created,
-        created - psutil.boot_time(),
+        after_boot,
         is_zombie=status == psutil.STATUS_ZOMBIE,
         is_stopped=status == psutil.STATUS_STOPPED,
     )

@@ -14,7 +14,7 @@ from hashlib import blake2s
 from pathlib import Path
 
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_namespace
-from tfckpt_trainer.rundir.heartbeats.process_table import find_process, runs_since
+from tfckpt_trainer.rundir.heartbeats.process_table import runs_since, seconds_after_boot
 from tfckpt_trainer.rundir.storage.files import (
     create_directory,
     create_file,
@@ -41,9 +41,8 @@ WRITER = ".writer-"
 
 def own_mark() -> str:
     """Returns the mark of this process."""
-    own = find_process(os.getpid())
-    assert own is not None
-    return f"{_namespace_digest()}-{os.getpid()}-{round(own.after_boot * 1000)}"
+    started = seconds_after_boot(os.getpid())
+    return f"{_namespace_digest()}-{os.getpid()}-{round(started * 1000)}"
 
 
 def is_writer_gone(mark: str) -> bool | None:

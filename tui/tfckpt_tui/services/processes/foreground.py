@@ -12,7 +12,8 @@ from types import FrameType
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.launch.processes.named_processes import require_named_by_its_user
 from tfckpt_trainer.rundir.event_log import Tail
-from tfckpt_trainer.rundir.heartbeats.process_table import find_process, runs_since
+from tfckpt_trainer.rundir.heartbeats.process_ids import process_of
+from tfckpt_trainer.rundir.heartbeats.process_table import runs_since, seconds_after_boot
 from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry
@@ -74,9 +75,9 @@ def follow_run(
 
     pause = NETWORK_READ_SECONDS if is_network_file_system(run.root) else 0.0
     last, read_at = supervisor, time.monotonic()
-    process = find_process(supervisor.pid)
     # Its heartbeats tell another start as soon as somebody sets the clock.
-    while process is not None and runs_since(supervisor.pid, process.after_boot):
+    after_boot = seconds_after_boot(supervisor.pid)
+    while runs_since(supervisor.pid, after_boot):
         if time.monotonic() - read_at >= pause:
             read_at = time.monotonic()
             # What it reports of its end is an event too.
@@ -94,12 +95,8 @@ def follow_run(
 def _newest_of(run: RunDirectory, last: SupervisorStatus) -> SupervisorStatus:
     """Returns the newest heartbeat of a supervisor; the last one if another lies in its place."""
     found = read_supervisor(run)
-    is_same = found is not None and _identity(found) == _identity(last)
+    is_same = found is not None and process_of(found) == process_of(last)
     return found if found is not None and is_same else last
-
-
-def _identity(status: SupervisorStatus) -> tuple[str, str, int]:
-    return status.host, status.namespace, status.pid
 
 
 def _ended_without_report(run: RunDirectory) -> str:
