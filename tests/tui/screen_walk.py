@@ -169,6 +169,7 @@ def prune_file_dialog(run: RunSnapshot) -> PruneFileDialog:
 PROCESS = HostProcess(
     pid=4711,
     started_at=0.0,
+    after_boot=0.0,
     script="train.py",
     command=("python", "train.py", "--model_dir", "runs/digits"),
     directory="/home/ada/digits",

@@ -347,11 +347,16 @@ def test_who_only_reads_and_what_this_library_trains_are_not_meant(
     assert ProcessWatch(past).look(time.time()) == ()
 
 
-def test_a_process_that_was_seen_stays_until_it_ends(start: Start, root: Path) -> None:
+@pytest.mark.parametrize("set_by", [0, -3600])
+def test_a_process_that_was_seen_stays_until_it_ends(
+    start: Start, root: Path, monkeypatch: pytest.MonkeyPatch, set_by: int
+) -> None:
     pid = start(held=(f"{root}/{EVENTS}",))
     now = time.time()
     watch, attached = ProcessWatch(RunDirectory(root)), ProcessWatch(RunDirectory(root, None, pid))
     (seen,) = watch.look(now)
+    # Somebody sets the clock of the machine.
+    monkeypatch.setattr(time, "time", lambda time=time.time: time() + set_by)
     os.kill(pid, signal.SIGUSR1)
     log = root.parent / "train.log"
     wait_until(lambda: b"closed" in log.read_bytes(), 60, "the end of the save")
@@ -370,7 +375,7 @@ def test_a_stop_ends_that_process_and_no_later_one_with_its_number(
     pid = start("--model_dir", str(root), held=(f"{root}/{EVENTS}",))
     process = first(pid)
     with pytest.raises(RefusedError, match="has ended already; nothing was done"):
-        stop_process(replace(process, started_at=process.started_at - 60))
+        stop_process(replace(process, after_boot=process.after_boot - 60))
     assert process_lives(pid, process.started_at)
     advised = tool("stop", root).words
     assert f"End it without a save: `tfckpt-tui stop --pid {pid} " in advised

@@ -23,6 +23,7 @@ from command_running import Tool
 from requirements import needs
 from reserved_ports import reserved_ports
 from tfckpt_trainer.errors import NotTrustedError, TfckptError
+from tfckpt_trainer.rundir.heartbeats.process_table import seconds_after_boot
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import EVENTS, RunInfo
 from tfckpt_trainer.rundir.storage.documents import store
@@ -107,6 +108,8 @@ def test_it_is_started_once_serves_this_run_and_is_gone_when_stopped(
     shutil.copytree(run.root, tmp_path / "copy")
     assert tensorboard.running(RunDirectory(tmp_path / "copy")) is None
     assert not tensorboard.stop(RunDirectory(tmp_path / "copy"))
+    # Somebody sets the clock of the machine.
+    monkeypatch.setattr(time, "time", lambda time=time.time: time() + 3600)
     again = tensorboard.start(run)
     assert (again.pid, again.port, again.started) == (first.pid, first.port, False)
     told = Tool(capsys)("tensorboard", run.root, "--json").json
@@ -195,7 +198,6 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
 def test_a_record_of_an_impossible_process_is_none(run: RunDirectory, pid: int) -> None:
     record = TensorBoardProcess(
         pid=pid,
-        process_started_at=0.0,
         port=6006,
         directory="x",
         run=run.identity(),
@@ -211,9 +213,9 @@ def test_a_record_that_names_another_process_does_it_no_harm(
     with listening() as taken:
         record = TensorBoardProcess(
             pid=bystander.pid,
-            process_started_at=psutil.Process(bystander.pid).create_time(),
             port=taken.getsockname()[1],
             directory="x",
+            after_boot=seconds_after_boot(bystander.pid),
             run=run.identity(),
         )
         store(run.control / "tensorboard.json", record)
@@ -293,16 +295,15 @@ def test_the_process_of_a_colleague_is_named_with_its_user(
     run = RunDirectory(share(open_place))
     monkeypatch.setattr(tensorboard, "_is_tensorboard", lambda process: True)
     with sleeping() as process:
-        started = psutil.Process(process.pid).create_time()
         with acting_as(ALICE):
             run.create()
             store(
                 run.control / "tensorboard.json",
                 TensorBoardProcess(
                     pid=process.pid,
-                    process_started_at=started,
                     port=6006,
                     directory=str(run.root),
+                    after_boot=seconds_after_boot(process.pid),
                     run=run.identity(),
                 ),
             )

@@ -21,6 +21,7 @@ class HostProcess(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         pid: Process id.
         started_at: When it was started.
+        after_boot: How many seconds after the machine it was started; no clock changes that.
         script: The script that it runs, as in its command; empty if that is no Python script.
         command: Its command; of a long one, the first words.
         directory: Its working directory.
@@ -34,6 +35,7 @@ class HostProcess(msgspec.Struct, frozen=True, kw_only=True):
 
     pid: int
     started_at: float
+    after_boot: float
     script: str
     command: tuple[str, ...]
     directory: str

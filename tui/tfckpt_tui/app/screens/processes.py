@@ -35,7 +35,7 @@ class ProcessList(ListPane[HostProcess]):
 
     def row_key(self, row: int) -> str:
         """Returns what tells a process from a later one with its number."""
-        return f"{self.rows[row].pid} {self.rows[row].started_at}"
+        return f"{self.rows[row].pid} {self.rows[row].after_boot}"
 
     def why_empty(self) -> str:
         """Returns why there are none."""

@@ -8,7 +8,7 @@ import time
 
 from tfckpt_trainer.errors import RefusedError, TfckptError
 from tfckpt_trainer.launch.processes.named_processes import not_permitted
-from tfckpt_trainer.rundir.heartbeats.health import process_lives
+from tfckpt_trainer.rundir.heartbeats.process_table import runs_since
 from tfckpt_tui.formats.process_columns import HostProcess
 from tfckpt_tui.services.runs.process_watch import is_own_process
 
@@ -38,7 +38,7 @@ def stop_process(process: HostProcess, seconds: float = STOP_SECONDS) -> str:
     """
     _send(process, signal.SIGTERM)
     deadline = time.monotonic() + seconds
-    while process_lives(process.pid, process.started_at):
+    while runs_since(process.pid, process.after_boot):
         if time.monotonic() > deadline:
             raise TfckptError(
                 f"{process.title} still runs {seconds:g} s after SIGTERM. Its script may handle "
@@ -54,7 +54,7 @@ def _send(process: HostProcess, number: signal.Signals) -> None:
     try:
         # What is checked and signalled is one process, even if it ends in between.
         held = _hold(process.pid)
-        if not process_lives(process.pid, process.started_at):
+        if not runs_since(process.pid, process.after_boot):
             raise _ended(process)
         if not is_own_process(process.pid):
             raise not_permitted(f"Process {process.pid}", process.pid)

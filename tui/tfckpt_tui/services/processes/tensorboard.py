@@ -20,9 +20,12 @@ from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.launch.processes.cluster import LOOPBACK, free_ports
 from tfckpt_trainer.launch.processes.logs import last_lines, open_log
 from tfckpt_trainer.launch.processes.named_processes import not_permitted, require_named_by_its_user
-from tfckpt_trainer.rundir.heartbeats.health import process_lives
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
-from tfckpt_trainer.rundir.heartbeats.process_table import process_user
+from tfckpt_trainer.rundir.heartbeats.process_table import (
+    process_user,
+    runs_since,
+    seconds_after_boot,
+)
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
 from tfckpt_trainer.rundir.storage.documents import Document, load, load_if_exists, store
@@ -57,15 +60,16 @@ class TensorBoardProcess(Document, frozen=True, kw_only=True):
     """`tensorboard.json`: the TensorBoard that was started for this run.
 
     Attributes:
+        after_boot: How many seconds after the machine it was started; no clock changes that.
         run: Device and inode of the run directory: a copy of it has the record too.
     """
 
     pid: int
-    process_started_at: float
     port: int
     directory: str
     host: str = LOOPBACK
     with_run: bool = False
+    after_boot: float = 0.0
     run: tuple[int, int] = (0, 0)
 
 
@@ -204,11 +208,11 @@ def _start(run: RunDirectory, port: int | None, host: str | None, *, with_run: b
         )
     started = TensorBoardProcess(
         pid=process.pid,
-        process_started_at=psutil.Process(process.pid).create_time(),
         port=chosen,
         directory=str(directory),
         host=place,
         with_run=with_run,
+        after_boot=seconds_after_boot(process.pid),
         run=run.identity(),
     )
     try:
@@ -252,7 +256,7 @@ def stop(run: RunDirectory) -> bool:
             raise not_permitted(what, process.pid) from None
         deadline = time.monotonic() + STOP_SECONDS
         while time.monotonic() < deadline:
-            if not process_lives(process.pid, process.process_started_at):
+            if not runs_since(process.pid, process.after_boot):
                 delete_file(_file(run))
                 return True
             time.sleep(POLL_SECONDS)
@@ -270,7 +274,7 @@ def _started_for(run: RunDirectory) -> TensorBoardProcess | None:
 
 def _is_tensorboard(process: TensorBoardProcess) -> bool:
     """Whether a recorded process runs and is TensorBoard, so that it may be signaled."""
-    if not process_lives(process.pid, process.process_started_at):
+    if not runs_since(process.pid, process.after_boot):
         return False
     try:
         return (

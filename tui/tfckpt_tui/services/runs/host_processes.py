@@ -94,6 +94,7 @@ def read_process(
             return HostProcess(
                 pid=pid,
                 started_at=found.started_at,
+                after_boot=found.after_boot,
                 script=_script_of(command),
                 command=command,
                 directory=process.cwd(),

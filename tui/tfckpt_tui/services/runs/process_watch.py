@@ -18,8 +18,11 @@ from tfckpt_trainer.catalog.scan.foreign_writers import (
 from tfckpt_trainer.errors import RefusedError, UsageError
 from tfckpt_trainer.machine.open_files import open_files
 from tfckpt_trainer.machine.permissions import name_of
-from tfckpt_trainer.rundir.heartbeats.health import process_lives
-from tfckpt_trainer.rundir.heartbeats.process_table import find_process, process_user
+from tfckpt_trainer.rundir.heartbeats.process_table import (
+    process_user,
+    runs_since,
+    seconds_after_boot,
+)
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.owners import user_name
 from tfckpt_tui.formats.process_columns import HostProcess
@@ -65,7 +68,7 @@ class ProcessWatch:
             run: The directory; `run.process` is what the user attached to.
         """
         self._run = run
-        self._attached_at = _started_at(run.process) if run.process is not None else None
+        self._attached = None if run.process is None else seconds_after_boot(run.process)
         self._looked_at = -math.inf
         self._seen: tuple[HostProcess, ...] = ()
         self._cpu: dict[int, CpuTime] = {}
@@ -85,7 +88,7 @@ class ProcessWatch:
 
     def _find(self, now: float) -> tuple[HostProcess, ...]:
         run = self._run
-        pids = {one.pid for one in self._seen if process_lives(one.pid, one.started_at)}
+        pids = {one.pid for one in self._seen if runs_since(one.pid, one.after_boot)}
         attached = run.process if self._attached_lives() else None
         if attached is not None:
             pids.update((attached, *_children(attached)))
@@ -99,8 +102,8 @@ class ProcessWatch:
         return found[:1] if is_alone else _trainers(found)
 
     def _attached_lives(self) -> bool:
-        pid, began = self._run.process, self._attached_at
-        return pid is not None and began is not None and process_lives(pid, began)
+        pid, after_boot = self._run.process, self._attached
+        return pid is not None and after_boot is not None and runs_since(pid, after_boot)
 
 
 class UsedDirectories:
@@ -169,13 +172,6 @@ def is_own_process(pid: int) -> bool:
 def _trainers(processes: Sequence[HostProcess]) -> tuple[HostProcess, ...]:
     """Returns the processes that may train: a shell that started one does not."""
     return tuple(one for one in processes if one.script or one.files)
-
-
-def _started_at(pid: int) -> float | None:
-    with suppress(PermissionError):
-        found = find_process(pid)
-        return found.started_at if found is not None else None
-    return None
 
 
 def _children(pid: int) -> list[int]:
