@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,14 @@ def test_the_command_lists_them(tool: Tool, runs: Path) -> None:
     assert "digits" in tool("runs", runs).data
     assert tool("runs").data.startswith("There are no recent runs. Name a directory")
     assert tool("runs", runs / "nowhere").code == 2
+
+
+def test_a_terminal_shows_that_runs_are_read(
+    tool: Tool, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert tool("runs", runs).words == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert tool("runs", runs).words == "\r\x1b[Kreading 2 runs …\r\x1b[K"
 
 
 async def test_a_run_is_chosen_from_the_list(runs: Path) -> None:

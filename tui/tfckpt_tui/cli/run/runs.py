@@ -10,8 +10,15 @@ import click
 
 from tfckpt_trainer.bundle.checksum import require_extension
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
+from tfckpt_trainer.words.counts import count
 from tfckpt_tui.cli.main import DirectoryArgument, prints
-from tfckpt_tui.cli.output import print_json, print_line, print_message, print_table
+from tfckpt_tui.cli.output import (
+    ReadProgress,
+    print_json,
+    print_line,
+    print_message,
+    print_table,
+)
 from tfckpt_tui.formats.run_columns import json_values, table
 from tfckpt_tui.reports.run_facts import RunLine, RunsReport
 from tfckpt_tui.services.runs.account import RunAccount
@@ -28,7 +35,12 @@ def _read(roots: Sequence[Path], below: Path | None) -> list[RunAccount]:
     remembered = below if below is not None and is_network_file_system(below) else None
     if remembered is not None:
         jobs.recall(recall_runs(remembered), only_recent=True)
-    accounts = jobs.read(roots, with_others=below is None)
+    progress = ReadProgress(f"reading {count(len(roots), 'run')}")
+    progress.announce()
+    try:
+        accounts = jobs.read(roots, with_others=below is None)
+    finally:
+        progress.close()
     if remembered is not None:
         remember_runs(remembered, jobs.remembered(accounts))
     return accounts
