@@ -12,6 +12,7 @@ import importlib.util
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
@@ -88,8 +89,11 @@ STOPPED = (
 CLOCK_STEPS = (-7200.0, -90.0, -3.0, 0.0, 3.0, 90.0, 7200.0)
 """By how many seconds the clock of all processes is off that of the disk."""
 DISK_ERRORS = {"disk-full": "ENOSPC", "disk-quota": "EDQUOT", "disk-error": "EIO"}
+ON_A_DISK = (*DISK_ERRORS, "hang")
+AWAY_SECONDS = (1, 8, 25)
+"""For how long a disk, or a network, does not answer."""
 WRITES = ("write", "create", "truncate", "fsync", "mkdir", "rename")
-FAULTS = frozenset({*LIVE[LIVE.index("kill-chief") :], *DISK_ERRORS, "damage", "move"})
+FAULTS = frozenset({*LIVE[LIVE.index("kill-chief") :], *ON_A_DISK, "damage", "move"})
 HAS_FUSE = os.path.exists("/dev/fuse") and importlib.util.find_spec("mfusepy") is not None
 ON_A_SERVER = 0.3
 """The share of cases on a file system that can be made to fail."""
@@ -161,7 +165,7 @@ class Episode:
         self._chance = Random(case)
         self._case, self._disk, self._clock_file = case, disk, clock
         if disk is not None:
-            self.live = (*self.live, *DISK_ERRORS)
+            self.live = (*self.live, *ON_A_DISK)
         self._root = (disk.root if disk is not None else place) / "run"
         self._root.mkdir()
         self.form = self._chance.choice(FORMS)
@@ -355,6 +359,14 @@ class Episode:
         while self._held:
             with contextlib.suppress(psutil.NoSuchProcess):
                 self._held.pop()()
+
+    def _hang(self) -> None:
+        """Has no call to the disk answered for a while."""
+        if self._disk is not None:
+            self._disk.set_faults(hang=True)
+            time.sleep(self._chance.choice(AWAY_SECONDS))
+            self._disk.clear()
+            self.ledger.disturb()
 
     def _damage(self) -> None:
         """Damages a file of the newest checkpoint, unless it is the only one."""
