@@ -67,7 +67,9 @@ class LiveLedger(Ledger):
         self.damaged.add(name)
         self._checkpoints = {one: at for one, at in self._checkpoints.items() if one != name}
         self._pinned.discard(name)
-        if name == self.line:
+        # Nor does a start go on from one that was pruned.
+        is_pruned = self.line is not None and self.line not in self._here()
+        if name == self.line or is_pruned:
             self.line = next(iter(self.newest()), None)
             self._set = self._restored = None
 

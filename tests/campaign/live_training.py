@@ -53,6 +53,8 @@ run = TrainingRun(
     total_steps=options.total_steps,
     save_every_steps=options.save_every,
     retention=Policy(keep_last=options.keep_last),
+    # Longer than the clock is set forward: what was pruned must be somewhere.
+    trash_hours=24.0,
     saving=SaveOptions(
         background=options.background,
         spread=options.spread,
