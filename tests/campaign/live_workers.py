@@ -91,7 +91,7 @@ CLOCK_STEPS = (-7200.0, -90.0, -3.0, 0.0, 3.0, 90.0, 7200.0)
 DISK_ERRORS = {"disk-full": "ENOSPC", "disk-quota": "EDQUOT", "disk-error": "EIO"}
 ON_A_DISK = (*DISK_ERRORS, "hang")
 AWAY_SECONDS = (1, 8, 25)
-"""For how long a disk, or a network, does not answer."""
+"""For how long a disk, a host, its network or the controller of Slurm does not answer."""
 WRITES = ("write", "create", "truncate", "fsync", "mkdir", "rename")
 FAULTS = frozenset({*LIVE[LIVE.index("kill-chief") :], *ON_A_DISK, "damage", "move"})
 HAS_FUSE = os.path.exists("/dev/fuse") and importlib.util.find_spec("mfusepy") is not None
@@ -364,9 +364,15 @@ class Episode:
         """Has no call to the disk answered for a while."""
         if self._disk is not None:
             self._disk.set_faults(hang=True)
-            time.sleep(self._chance.choice(AWAY_SECONDS))
+            self.done[-1] = f"hang for {self._stay_away()} s"
             self._disk.clear()
             self.ledger.disturb()
+
+    def _stay_away(self) -> int:
+        """Waits for as long as something does not answer; returns the seconds."""
+        seconds = self._chance.choice(AWAY_SECONDS)
+        time.sleep(seconds)
+        return seconds
 
     def _damage(self) -> None:
         """Damages a file of the newest checkpoint, unless it is the only one."""

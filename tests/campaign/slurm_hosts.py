@@ -9,7 +9,6 @@ import atexit
 import json
 import os
 import subprocess
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from tensorflow_processes import TENSORFLOW
 from waiting import wait_until
 
 from .areas import is_left_out
-from .live_workers import AWAY_SECONDS, Episode, Form, LiveWorkers, is_marked
+from .live_workers import Episode, Form, LiveWorkers, is_marked
 
 TWO_HOSTS = ("--slurm", "--nodes", "2", "--time", "30", "--peer-seconds", "5")
 ENDED = ("CANCELLED", "COMPLETED", "FAILED", "TIMEOUT", "")
@@ -132,16 +131,16 @@ class SlurmEpisode(Episode):
         """Kills all of a host, and starts it again."""
         host = self._host()
         self._cluster.control("crash", host)
-        time.sleep(self._chance.choice(AWAY_SECONDS))
+        self._stay_away()
         self._cluster.control("boot", host)
         self.done[-1] = f"crash {host}"
         self.ledger.disturb()
 
     def _cut(self) -> None:
         """Takes the network of a host away for a while."""
-        host, seconds = self._host(), self._chance.choice(AWAY_SECONDS)
+        host = self._host()
         self._cluster.control("cut", host)
-        time.sleep(seconds)
+        seconds = self._stay_away()
         self._cluster.control("heal", host)
         self.done[-1] = f"cut {host} for {seconds} s"
         self.ledger.disturb()
@@ -154,4 +153,4 @@ class SlurmEpisode(Episode):
     def _silence(self) -> None:
         """Has the controller not answer for a while."""
         with self._cluster.silent_controller():
-            time.sleep(self._chance.choice(AWAY_SECONDS))
+            self._stay_away()

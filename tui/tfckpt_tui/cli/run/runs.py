@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -35,12 +36,9 @@ def _read(roots: Sequence[Path], below: Path | None) -> list[RunAccount]:
     remembered = below if below is not None and is_network_file_system(below) else None
     if remembered is not None:
         jobs.recall(recall_runs(remembered), only_recent=True)
-    progress = ReadProgress(f"reading {count(len(roots), 'run')}")
-    progress.announce()
-    try:
+    with closing(ReadProgress(f"reading {count(len(roots), 'run')}")) as progress:
+        progress.announce()
         accounts = jobs.read(roots, with_others=below is None)
-    finally:
-        progress.close()
     if remembered is not None:
         remember_runs(remembered, jobs.remembered(accounts))
     return accounts

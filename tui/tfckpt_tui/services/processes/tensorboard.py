@@ -60,7 +60,8 @@ class TensorBoardProcess(Document, frozen=True, kw_only=True):
     """`tensorboard.json`: the TensorBoard that was started for this run.
 
     Attributes:
-        after_boot: How many seconds after the machine it was started; no clock changes that.
+        after_boot: How many seconds after the machine it was started; no clock changes that. A
+            record without it is of an earlier version, and names no process.
         run: Device and inode of the run directory: a copy of it has the record too.
     """
 

@@ -68,7 +68,8 @@ class ProcessWatch:
             run: The directory; `run.process` is what the user attached to.
         """
         self._run = run
-        self._attached = None if run.process is None else seconds_after_boot(run.process)
+        pid = run.process
+        self._attached = (pid, seconds_after_boot(pid)) if pid is not None else None
         self._looked_at = -math.inf
         self._seen: tuple[HostProcess, ...] = ()
         self._cpu: dict[int, CpuTime] = {}
@@ -102,8 +103,7 @@ class ProcessWatch:
         return found[:1] if is_alone else _trainers(found)
 
     def _attached_lives(self) -> bool:
-        pid, after_boot = self._run.process, self._attached
-        return pid is not None and after_boot is not None and runs_since(pid, after_boot)
+        return self._attached is not None and runs_since(*self._attached)
 
 
 class UsedDirectories:
