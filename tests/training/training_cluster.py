@@ -71,8 +71,9 @@ class Cluster:
         return [process.wait(timeout) for process in self.processes]
 
     def output(self) -> str:
-        """Returns the ends of all logs, for assertion messages."""
+        """Returns the exit statuses and the ends of all logs, for assertion messages."""
         return "\n".join(
-            f"--- worker {index}\n{self.log(index).read_text(errors='replace')[-3000:]}"
-            for index in range(len(self.processes))
+            f"--- worker {index}, exit status {process.poll()}\n"
+            f"{self.log(index).read_text(errors='replace')[-3000:]}"
+            for index, process in enumerate(self.processes)
         )
