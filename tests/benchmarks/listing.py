@@ -10,7 +10,8 @@ of our library with a record each. Scandir and the looks take turns in one run; 
 the page cache. A first look is that of a new `Catalog`: in haste, as a screen takes it, which
 puts off what it need not know at once; in full, as a script takes it; the looks in haste that
 follow until nothing is put off are counted. A warm look is the second one of the same `Catalog`,
-with nothing changed, and with one checkpoint more. The directories are in /dev/shm if there is
+with nothing changed, and with one checkpoint more. An open app looks each second, and seldom at all
+files again: its looks are the mean of five minutes. The directories are in /dev/shm if there is
 one: on a disk, making so many files takes many times as long as all looks.
 """
 
@@ -35,11 +36,14 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.storage.documents import encode
+from tfckpt_tui.monitor.snapshot_reader import SnapshotReader
 
 BARE = "scandir with stat"
 LOOKS = "looks in haste until all is known"
 KINDS = ("foreign", "listed", "ours")
 ONE_ROUND = 100_000
+APP_LOOKS = 300
+QUIET_SECONDS = 60
 TRIGGER = "every 100 steps"
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
@@ -139,10 +143,26 @@ def measure(made: Directory, rounds: int) -> dict[str, list[float]]:
             times[LOOKS] = [2 + looks_until_known(look_in_haste, hasty)]
         timed("first look, in full", partial(full.scan, time.time()))
         timed("nothing changed", partial(full.scan, time.time()))
+        times.setdefault("nothing changed, an open app", []).append(look_of_an_app(made.run))
         made.checkpoint(made.count + 1)
         made.finish()
         timed("one more", partial(full.scan, time.time()))
     return times
+
+
+def look_of_an_app(run: RunDirectory) -> float:
+    """Returns the seconds of one of the looks of an open app, once it has read everything."""
+    reader, now = SnapshotReader(run), time.time()
+    reader.read(now)
+    while not reader.has_read_all:
+        reader.read(now)
+    # It has to find the directory at rest.
+    first = now + QUIET_SECONDS
+    reader.read(first)
+    start = time.perf_counter()
+    for second in range(1, APP_LOOKS + 1):
+        reader.read(first + second)
+    return (time.perf_counter() - start) / APP_LOOKS
 
 
 def looks_until_known(look_in_haste: Callable[[], object], catalog: Catalog) -> int:

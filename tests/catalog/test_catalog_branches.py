@@ -55,6 +55,21 @@ def test_a_restore_of_an_older_step_starts_a_branch(made):
     assert after_restore(made, "ckpt-100") == 4
 
 
+def test_a_scan_tells_whether_anything_changed(made):
+    made.ours(100)
+    made.ours(200)
+    catalog = Catalog(made.run)
+    before = catalog.scan(NOW)
+    assert catalog.has_changed
+    catalog.scan(NOW)
+    assert not catalog.has_changed
+    # A record without a checkpoint changes the tips alone.
+    made.record("ckpt-b3-300", 300, branch=3)
+    assert catalog.scan(NOW) == before
+    assert catalog.has_changed
+    assert catalog.branch_tips([]).after_restore(before[-1]) == 4
+
+
 def test_a_damaged_tip_still_has_its_name(made):
     made.ours(100)
     made.ours(200)

@@ -19,7 +19,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandKind, CommandState
 from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
-from tfckpt_tui.monitor import run_monitor
+from tfckpt_tui.monitor import run_monitor, snapshot_reader
 from tfckpt_tui.monitor.file_events import DirectoryWatcher
 from tfckpt_tui.monitor.run_monitor import DEBOUNCE_SECONDS, Monitor
 from tfckpt_tui.monitor.snapshot import RunSnapshot
@@ -154,6 +154,25 @@ def test_unreadable_files_are_problems_and_the_rest_is_read(tmp_path: Path) -> N
     told = "\n".join(snapshot.problems)
     for name in ("worker-1.json", "run.json", "supervisor.json"):
         assert name in told
+
+
+@pytest.mark.parametrize(("checkpoints_per_second", "is_late"), [(1000, False), (0.2, True)])
+def test_what_was_changed_in_place_is_seen_the_later_the_more_checkpoints_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoints_per_second: float, is_late: bool
+) -> None:
+    monkeypatch.setattr(snapshot_reader, "CHECKPOINTS_PER_SECOND", checkpoints_per_second)
+    made = two_branches(tmp_path / "run")
+    now = time.time() + 3600
+    reader = SnapshotReader(made.run)
+    reader.read(now)
+    os.truncate(made.run.root / "ckpt-300.data-00000-of-00001", 0)
+
+    def looks_good(seconds: float) -> bool:
+        checkpoint = reader.read(now + seconds).checkpoint("ckpt-300")
+        assert checkpoint is not None
+        return checkpoint.restorable
+
+    assert [looks_good(seconds) for seconds in (14, 16, 31)] == [True, is_late, False]
 
 
 def test_old_heartbeats_do_not_count_as_training(tmp_path: Path) -> None:

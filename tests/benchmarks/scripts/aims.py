@@ -77,6 +77,7 @@ AIMS = (
             Aim("listing", f"first look, in haste, {kind}", at, at_most=2),
             Aim("listing", f"first look, in full, {kind}", at, at_most=6),
             Aim("listing", f"nothing changed, {kind}", at, at_most=0.1),
+            Aim("listing", f"nothing changed, an open app, {kind}", at, at_most=0.1),
         )
     ),
     Aim("one_of_many", "ls, ours: processor time", 100_000, at_most=6),

@@ -96,6 +96,9 @@ DISK_SECONDS = 10.0
 DIAGNOSTIC_SECONDS = 3.0
 """Minimum time between diagnostics, while files change."""
 
+CHECKPOINTS_PER_SECOND = 1000
+"""With more, both times grow, so that an open app on very many takes a hundredth of a core."""
+
 
 class SeriesReader:
     """Reads the series from its beginning, a part at a time.
@@ -340,6 +343,7 @@ class SnapshotReader:
         self._diagnostics: tuple[Diagnostic, ...] = ()
         self._diagnostics_are_old = False
         self._diagnosed_at = 0.0
+        self._diagnosis_holds = DIAGNOSTIC_SECONDS
         self._known_signature: Signature | None = None
         self._known_at = 0.0
         self._event_log: deque[EventEntry] = deque(maxlen=EVENTS_KEPT)
@@ -382,7 +386,7 @@ class SnapshotReader:
             signature == self._known_signature
             and is_settled(signature, self._known_at)
             # Not negative: after the clock was set back, read everything again.
-            and 0 <= now - self._known_at < self._full_read_seconds
+            and 0 <= now - self._known_at < self._spaced(self._full_read_seconds)
             and not self._catalog.deferred
             # The newest checkpoint, if it is being written, changes its state with time alone.
             and not any(c.state is CheckpointState.WRITING for c in self._known[:1])
@@ -391,8 +395,8 @@ class SnapshotReader:
             identity = self._try(lambda: directory_identity(run.root))
             checkpoints = self._try(lambda: self._catalog.scan(now, quick=True))
             if checkpoints is not None:
+                self._branch_tips_are_old |= self._catalog.has_changed
                 self._known, self._known_signature, self._known_at = checkpoints, signature, now
-                self._branch_tips_are_old = True
                 self._diagnostics_are_old = True
                 self._remember(identity, now)
         return self._known
@@ -407,11 +411,19 @@ class SnapshotReader:
 
     def _newest_diagnostics(self, now: float) -> tuple[Diagnostic, ...]:
         """Returns the diagnostics, which cost more than a scan in a directory of thousands."""
-        if self._diagnostics_are_old and not 0 <= now - self._diagnosed_at < DIAGNOSTIC_SECONDS:
+        if self._diagnostics_are_old and not 0 <= now - self._diagnosed_at < self._diagnosis_holds:
             diagnostics = self._try(lambda: self._catalog.diagnostics(now))
             self._diagnostics = self._diagnostics if diagnostics is None else diagnostics
             self._diagnostics_are_old, self._diagnosed_at = False, now
+            is_whole = not self._catalog.deferred
+            self._diagnosis_holds = (
+                self._spaced(DIAGNOSTIC_SECONDS) if is_whole else DIAGNOSTIC_SECONDS
+            )
         return self._diagnostics
+
+    def _spaced(self, seconds: float) -> float:
+        """Returns the seconds between looks that take the longer, the more checkpoints."""
+        return max(seconds, len(self._known) / CHECKPOINTS_PER_SECOND)
 
     def _trash(self, look: FileLook, now: float) -> tuple[TrashManifest, ...]:
         signature = look.signature((self._run.trash,))

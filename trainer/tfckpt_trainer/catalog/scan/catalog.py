@@ -82,6 +82,7 @@ class Catalog:
     Attributes:
         resumed: What a cold start resumes from, as of the last scan; None if there is nothing.
         shared_bytes: Bytes of files that other files of the checkpoints have too, as hard links.
+        has_changed: Whether the last scan found anything that the one before did not.
         version_one: The checkpoints in TensorFlow's V1 format, which is not supported, as of the
             last `diagnostics`.
         other_files: Files of other formats, newest first, as of the last `diagnostics`.
@@ -105,6 +106,7 @@ class Catalog:
         self._owners: AbstractSet[int] | None = None
         self.resumed: ResumePoint | None = None
         self.shared_bytes = 0
+        self.has_changed = False
         self.version_one: Sequence[VersionOne] = ()
         self.other_files: Sequence[OtherFile] = ()
         # Checkpoints whose state has to be derived again: because a file changed, because the
@@ -166,6 +168,8 @@ class Catalog:
         share = max(1, len(self._result) // CHECKPOINTS_PER_SHARE)
         at_most = QUICK_RECORDS * share if quick else None
         self._changed |= self._reader.refresh(newest, self._unsettled, at_most)
+        # A record may change that no checkpoint has any more.
+        has_changed = bool(self._changed)
         is_changed = self._annotations.refresh()
         some = _Budget(QUICK_INDEXES * share, opens_usual)
         all_of_them = _Budget(None, opens_usual)
@@ -176,6 +180,7 @@ class Catalog:
         if is_changed:
             self._result = self._annotated()
             self.shared_bytes = self._count_shared_bytes()
+        self.has_changed = has_changed or is_changed
         return self._result
 
     def diagnostics(self, now: float) -> tuple[Diagnostic, ...]:
@@ -269,8 +274,9 @@ class Catalog:
             self._deferred[name] = None
         found = _describe(self._run, evidence, verdict, owners=self._owners)
         if found is None:
+            is_new = name not in self._others
             self._others.add(name)
-            return self._known.pop(name, None) is not None
+            return self._known.pop(name, None) is not None or is_new
         self._others.discard(name)
         if before is not None:
             found = _with_notes(found, _notes_of(before))
