@@ -4,7 +4,8 @@ key shows.
     python tests/benchmarks/terminal_load.py [--seconds N] [--presses N] [--wandb VENV]
 
 The app runs in a pseudo-terminal of 140 by 40 on a run that a process of its own simulates: its
-files are real, its training is not. Idle is a run that ended. With 64 workers that report every
+files are real, its training is not. It trained for an hour before, but for the row of the first
+minute, in which charts change most. Idle is a run that ended. With 64 workers that report every
 second, the time runs from a key to the frame in which the cursor has moved, a screen emulator
 included. With `--wandb`, W&B LEET shows a run that logs the same values as four workers, in a
 terminal of the same size. `open_for_long.py` tells what half a day adds.
@@ -31,6 +32,7 @@ from scripts.figures import report
 from scripts.machine import on_quiet_machine
 from terminal import Terminal
 
+from tfckpt_trainer.rundir.paths import RunDirectory
 from waiting import wait_until
 
 SIMULATED = Path(__file__).with_name("scripts") / "simulated_run.py"
@@ -49,8 +51,11 @@ def main() -> None:
         run = two_branches(Path(directory) / "run", now=time.time() - 86400).run
         with opened(run.root) as (terminal, app):
             report_load("after the end of a run", terminal, app, options.seconds)
+    with simulated(4, 1.0, HOUR_STEPS) as root, opened(root) as (terminal, app):
+        report_load("4 live workers, the first minute", terminal, app, options.seconds)
     for workers in (4, 64):
-        with simulated(workers, 1.0, HOUR_STEPS) as root, opened(root) as (terminal, app):
+        run = simulated(workers, 1.0, 2 * HOUR_STEPS, past_steps=HOUR_STEPS)
+        with run as root, opened(root) as (terminal, app):
             report_load(f"{workers} live workers", terminal, app, options.seconds)
             report_keys(f"{workers} live workers", terminal, options.presses)
     if options.wandb:
@@ -58,15 +63,19 @@ def main() -> None:
 
 
 @contextmanager
-def simulated(workers: int, pause: float, steps: int) -> Iterator[Path]:
-    """A run of so many steps with such a pause between them; its directory."""
+def simulated(workers: int, pause: float, steps: int, past_steps: int = 0) -> Iterator[Path]:
+    """A run of so many steps with such a pause between them, and its directory.
+
+    It begins with the step after those that were trained before.
+    """
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory) / "run"
-        words = [str(root), str(workers), str(steps), str(pause), "60"]
+        words = [str(root), str(workers), str(steps), str(pause), "60", str(past_steps)]
         writer = subprocess.Popen([sys.executable, str(SIMULATED), *words])
         try:
             deadline = time.monotonic() + 60
-            while not (root / ".tfckpt" / "series.jsonl").exists():
+            # It follows the steps of the past.
+            while not RunDirectory(root).worker_status(0).exists():
                 assert time.monotonic() < deadline, "the simulated run did not begin"
                 time.sleep(0.05)
             yield root

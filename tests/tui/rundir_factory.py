@@ -12,6 +12,7 @@ import msgspec
 import psutil
 
 from bundle_writing import write_floats
+from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.state_file import StateFile, write_state_file
 from tfckpt_trainer.rundir.event_log import write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory, checkpoint_name
@@ -182,7 +183,10 @@ class RunFactory:
         for path in paths:
             os.utime(path, (saved_at, saved_at))
         if recorded:
-            facts = [FileFacts(name=p.name, size=p.stat().st_size, crc32c=0) for p in paths]
+            facts = [
+                FileFacts(name=p.name, size=p.stat().st_size, crc32c=crc32c(p.read_bytes()))
+                for p in paths
+            ]
             record = CheckpointRecord(
                 name=name,
                 step=step,

@@ -1,6 +1,8 @@
 """Writes what a training run writes, without training: heartbeats, measurements, checkpoints.
 
-python simulated_run.py DIRECTORY WORKERS STEPS SECONDS_A_STEP SAVE_EVERY
+python simulated_run.py DIRECTORY WORKERS STEPS SECONDS_A_STEP SAVE_EVERY [PAST_STEPS]
+
+So many steps are written at once, as if they had been trained at the same rate before.
 """
 
 from __future__ import annotations
@@ -24,15 +26,16 @@ from tfckpt_trainer.rundir.storage.documents import append, store
 
 
 def main() -> None:
-    directory, workers, steps, pause, save_every = sys.argv[1:]
+    directory, workers, steps, pause, save_every, *more = sys.argv[1:]
+    past_steps = int(more[0]) if more else 0
     made = RunFactory(Path(directory))
     if not made.run.run_file.exists():
         made.create(worker_count=int(workers), total_steps=int(steps))
     began = psutil.Process().create_time()
     parent = None
     for step in range(1, int(steps) + 1):
-        now = time.time()
-        for index in range(int(workers)):
+        now = time.time() - max(0, past_steps - step) * float(pause)
+        for index in range(int(workers) if step >= past_steps else 0):
             status = WorkerStatus(
                 index=index,
                 host=socket.gethostname(),
@@ -67,7 +70,8 @@ def main() -> None:
             parent = made.checkpoint(step, 0, parent)
             entry = EventEntry(at=now, kind=EventKind.SAVE, message=f"Saved {parent}.", step=step)
             write_entry(made.run, entry)
-        time.sleep(max(0.0, now + float(pause) - time.time()))
+        if step >= past_steps:
+            time.sleep(max(0.0, now + float(pause) - time.time()))
 
 
 if __name__ == "__main__":
