@@ -15,6 +15,10 @@ from tfckpt_tui.charting.value_axis import apart, fit_axis, fit_log_axis, value_
 from tfckpt_tui.formats import units
 
 _BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+_RUNS = [
+    [[sum(bits[first : last + 1]) for last in range(4)] for first in range(4)] for bits in _BITS
+]
+"""The dots from a place to another in the left and the right column of a cell."""
 _BRAILLE = 0x2800
 _POINT = "•"
 _CURSOR, _EDGE, _SELECTED = ("│", "label"), ("┊", "accent"), "accent"
@@ -39,10 +43,22 @@ class AxisScale(msgspec.Struct, frozen=True):
 
     def place(self, value: float, size: int) -> int:
         """Returns the position of `value` among `size` dots, clamped."""
+        return self.placer(size)(value)
+
+    def placer(self, size: int) -> Callable[[float], int]:
+        """Returns what `place` does, for many values."""
+        last = size - 1
         if self.high <= self.low:
-            return (size - 1) // 2
-        share = value / self._span - self.low / self._span
-        return min(size - 1, max(0, round(share * (size - 1))))
+            return lambda _: last // 2
+        span = max(self.high - self.low, 1e-300)
+        start = self.low / span
+
+        def place(value: float) -> int:
+            position = round((value / span - start) * last)
+            # Several times as quick as `min` and `max`.
+            return 0 if position < 0 else last if position > last else position
+
+        return place
 
     def value(self, place: int, size: int) -> float:
         """Returns the value of a position among `size` dots."""
@@ -51,10 +67,6 @@ class AxisScale(msgspec.Struct, frozen=True):
     def contains(self, value: float) -> bool:
         """Whether a value is on the scale."""
         return self.low <= value <= self.high
-
-    @property
-    def _span(self) -> float:
-        return max(self.high - self.low, 1e-300)
 
 
 class Plot(msgspec.Struct, frozen=True):
@@ -261,10 +273,11 @@ class _Grid:
 
     def column(self, x: int, top: int, bottom: int, style: str) -> None:
         """Sets the dots of a column from `top` to `bottom`; y counts from the top."""
-        column, bits = x // 2, _BITS[x % 2]
-        for row in range(top // 4, bottom // 4 + 1):
-            first, last = max(top - 4 * row, 0), min(bottom - 4 * row, 3)
-            dots = sum(bits[first : last + 1])
+        column, runs = x // 2, _RUNS[x % 2]
+        highest, lowest = top // 4, bottom // 4
+        for row in range(highest, lowest + 1):
+            first = top % 4 if row == highest else 0
+            dots = runs[first][bottom % 4 if row == lowest else 3]
             styles = self._styles[row]
             before = self._bits[row][column] if styles[column] == style else 0
             self._bits[row][column], styles[column] = before | dots, style
@@ -302,20 +315,24 @@ class _Grid:
 def _draw(grid: _Grid, curve: Curve, x_scale: AxisScale, y_scale: AxisScale) -> None:
     width, height = 2 * grid.columns, 4 * grid.rows
 
-    def dot(point: Place) -> tuple[int, int]:
-        y = y_scale.place(point[1] or 0.0, height)
-        return x_scale.place(point[0], width), height - 1 - y
+    column_at, height_at = x_scale.placer(width), y_scale.placer(height)
 
-    points = thin(curve.points, width, lambda x: x_scale.place(x, width))
+    def dot(point: Place) -> tuple[int, int]:
+        return column_at(point[0]), height - 1 - height_at(point[1] or 0.0)
+
+    points = thin(curve.points, width, column_at)
     for x, y in points:
         if y is None or not math.isfinite(y):
-            grid.glyph(x_scale.place(x, width) // 2, grid.rows - 1, "✗", "bad")
+            grid.glyph(column_at(x) // 2, grid.rows - 1, "✗", "bad")
     joined = False
+    end, end_dot = None, (0, 0)
     for place, point in enumerate(points):
         after = points[place + 1] if place + 1 < len(points) else None
         part = None if after is None else _visible(point, after, y_scale)
         if part is not None:
-            grid.line(dot(part[0]), dot(part[1]), curve.style)
+            start_dot = end_dot if part[0] is end else dot(part[0])
+            end, end_dot = part[1], dot(part[1])
+            grid.line(start_dot, end_dot, curve.style)
         elif not joined and point[1] is not None and y_scale.contains(point[1]):
             # A single point is larger than a dot.
             x_dot, y_dot = dot(point)
