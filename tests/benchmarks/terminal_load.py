@@ -36,7 +36,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from waiting import wait_until
 
 SIMULATED = Path(__file__).with_name("scripts") / "simulated_run.py"
-SETTLE_SECONDS = 5.0
+SETTLE_SECONDS = 15.0
 HOUR_STEPS = 3600
 
 
