@@ -33,14 +33,21 @@ HEAVY = {"textual", "rich", "tensorflow", "keras", "numpy", "tensorboard", "watc
 """What costs time or has no place in a command for scripts."""
 
 _SELDOM = {
+    "csv",
     "dataclasses",
     "email",
+    "heapq",
     "http",
     "importlib.metadata",
+    "importlib.util",
     "psutil",
     "random",
     "shutil",
     "socket",
+    "string",
+    "tfckpt_trainer.bundle.structure",
+    "tfckpt_trainer.catalog.scan.foreign_writers",
+    "tfckpt_tui.services.metrics",
     "tomlkit",
     "wcwidth",
 }
@@ -49,17 +56,18 @@ _SELDOM = {
 UNNEEDED = {
     "status": {
         *_SELDOM,
+        "getpass",
         "json",
         "subprocess",
-        "tfckpt_trainer.launch.launcher",
-        "tfckpt_trainer.launch.slurm.step_starter",
-        "tfckpt_trainer.launch.supervision",
+        "tfckpt_trainer.catalog.scan.diagnostics",
+        "tfckpt_trainer.launch.schedulers",
         "tfckpt_tui.formats.checkpoint_columns",
         "tfckpt_tui.services.control",
         "tfckpt_tui.services.exactness.check",
     },
     "ls": {
         *_SELDOM,
+        "getpass",
         "json",
         "subprocess",
         "tfckpt_trainer.launch",

@@ -7,7 +7,6 @@ out once or expires.
 
 from __future__ import annotations
 
-import getpass
 import os
 import threading
 import time
@@ -78,8 +77,11 @@ KEPT_OUTCOMES = 500
 
 def requester(through: str) -> str:
     """Returns the requester for the event log: `USER@HOST, THROUGH`."""
+    # Imported here: commands that only look ask for nothing, and it handles terminals too.
+    from getpass import getuser
+
     try:
-        user = getpass.getuser()
+        user = getuser()
     except (KeyError, OSError):
         # The user of a container may be missing in the password file.
         user = f"user {os.getuid()}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from string import Formatter
 
 import msgspec
 
@@ -17,8 +16,11 @@ KeyOf = Callable[[str], str]
 """Returns the key of an action of the app by the name of the action."""
 
 
-_DASHED = re.compile("-[^-]")
+_DASHED = "-[^-]"
 """How a name may begin; all options that an advice has are long ones."""
+
+_NAME = r"\{(\w+)\}"
+"""The name of a value in a template."""
 
 
 class CommandOrKey(msgspec.Struct, frozen=True):
@@ -38,7 +40,7 @@ class CommandOrKey(msgspec.Struct, frozen=True):
     def command(self) -> str:
         """The command, to be pasted; a name that begins with a dash is told from an option."""
         words = list(self.words)
-        dashed = next((n for n, word in enumerate(words) if _DASHED.match(word)), None)
+        dashed = next((n for n, word in enumerate(words) if re.match(_DASHED, word)), None)
         if dashed is not None:
             words.insert(dashed, "--")
         return f"`{shlex.join(('tfckpt-tui', *words))}`"
@@ -106,12 +108,11 @@ class Advice(msgspec.Struct, frozen=True):
 
 def _fill(template: str, values: Mapping[str, object]) -> tuple[Part, ...]:
     parts: list[Part] = []
-    for text, name, _, _ in Formatter().parse(template):
-        parts += [text] if text else []
-        if name is not None:
-            value = values[name]
-            parts.append(value if isinstance(value, CommandOrKey) else str(value))
-    return tuple(parts)
+    # `string.Formatter` takes a hundredth of the time of a command to import.
+    for place, text in enumerate(re.split(_NAME, template)):
+        value = values[text] if place % 2 else text
+        parts.append(value if isinstance(value, CommandOrKey) else str(value))
+    return tuple(filter(None, parts))
 
 
 def command_or_key(action: str, *words: object, choice: str = "") -> CommandOrKey:

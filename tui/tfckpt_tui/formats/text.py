@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterable
 
@@ -41,6 +39,10 @@ def strategy_words(name: str) -> str:
 
 def csv_line(cells: Iterable[object]) -> str:
     """Returns one line of CSV, without its end."""
+    # Imported here: most commands write none.
+    import csv
+    import io
+
     file = io.StringIO()
     csv.writer(file, lineterminator="").writerow(cells)
     return file.getvalue()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
-from heapq import nlargest
 from pathlib import Path
 from sys import intern
 from typing import Generic, TypeVar
@@ -100,6 +99,9 @@ class Documents(Generic[DocumentT, KeptT]):
         self._entries.keep(changes)
         chosen: Collection[str] = self._unread
         if at_most is not None and len(chosen) > at_most:
+            # Imported here: only a look in haste leaves documents for later.
+            from heapq import nlargest
+
             chosen = nlargest(at_most, chosen, key=saved_at)
         changed = {name for name in [*chosen, *gone] if self._look_at(name)}
         # One that was moved away since it was listed may come back as the same file.

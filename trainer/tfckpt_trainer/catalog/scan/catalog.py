@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -24,16 +25,12 @@ from tfckpt_trainer.catalog.directory.history import (
     latest_of,
     resume_point_from,
 )
-from tfckpt_trainer.catalog.directory.other_formats import OtherFile
 from tfckpt_trainer.catalog.directory.save_directories import parts_directory
 from tfckpt_trainer.catalog.directory.saved_model import is_in_saved_model
 from tfckpt_trainer.catalog.directory.symbolic_links import linked_checkpoint, with_target_state
-from tfckpt_trainer.catalog.directory.version_one import VersionOne
 from tfckpt_trainer.catalog.scan.annotations import Annotations
-from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic, diagnostics
 from tfckpt_trainer.catalog.scan.evidence_reader import EvidenceReader
 from tfckpt_trainer.catalog.scan.lineage import BranchTips, find_branch_tips
-from tfckpt_trainer.catalog.scan.observation import Observer
 from tfckpt_trainer.catalog.scan.order import in_order
 from tfckpt_trainer.catalog.scan.ownership import (
     Ownership,
@@ -51,6 +48,11 @@ from tfckpt_trainer.rundir.paths import RunDirectory, parse_numbered_name
 from tfckpt_trainer.rundir.records.results import values_of
 from tfckpt_trainer.rundir.records.trash import TrashManifest
 from tfckpt_trainer.rundir.storage.owners import user_name
+
+if TYPE_CHECKING:
+    from tfckpt_trainer.catalog.directory.other_formats import OtherFile
+    from tfckpt_trainer.catalog.directory.version_one import VersionOne
+    from tfckpt_trainer.catalog.scan.observation import Diagnostic, Observer
 
 INDEX_BYTES_PER_SCAN = 4 << 20
 """Bytes of indexes that one scan reads: about 20,000 tensors, a fifth of a second."""
@@ -96,7 +98,6 @@ class Catalog:
     ) -> None:
         self._run = run
         self._quiet = cache(partial(quiet_seconds_of, run.root))
-        self._observer = Observer(run)
         self._annotations = Annotations(run)
         self._reader = EvidenceReader(run, only, entries)
         self._damaged: frozenset[str] = frozenset()
@@ -189,6 +190,9 @@ class Catalog:
         Args:
             now: Seconds since the epoch.
         """
+        # Imported here, as the observer: `status`, and each command that acts, does without them.
+        from tfckpt_trainer.catalog.scan.diagnostics import diagnostics
+
         annotations = self._annotations
         observed = self._observer.observe(
             self._reader.files,
@@ -204,6 +208,12 @@ class Catalog:
         self.version_one = observed.version_one
         self.other_files = observed.neighbours.others
         return diagnostics(observed, now, self._quiet())
+
+    @cached_property
+    def _observer(self) -> Observer:
+        from tfckpt_trainer.catalog.scan.observation import Observer
+
+        return Observer(self._run)
 
     def refuse_newer(self) -> None:
         """Raises a `RefusedError` if a newer release wrote a record that the last scan read."""

@@ -13,9 +13,7 @@ from tfckpt_trainer.catalog.directory.checkpoint_files import (
 from tfckpt_trainer.catalog.directory.history import Records
 from tfckpt_trainer.catalog.directory.stored_results import ActionResults, Verifications
 from tfckpt_trainer.catalog.directory.trash import TrashReader
-from tfckpt_trainer.catalog.scan.foreign_writers import is_trainer_gone
 from tfckpt_trainer.catalog.scan.states import NO_RESULTS, CheckpointEvidence
-from tfckpt_trainer.rundir.heartbeats.writer_marks import is_writer_gone
 from tfckpt_trainer.rundir.paths import RunDirectory
 
 
@@ -117,7 +115,7 @@ class EvidenceReader:
             listed=not files.has_index and is_listed,
             in_transit=name in self._in_transit,
             trainer_gone=aside is not None and not files.has_index and self._is_trainer_gone(),
-            writer_gone=is_writer_gone(files.writer) if files.writer else None,
+            writer_gone=_is_writer_gone(files.writer) if files.writer else None,
             verification=self._verifications.of(name) if name in self._verified else None,
             results=self._results.of(files) if name in self._measured else NO_RESULTS,
         )
@@ -139,5 +137,14 @@ class EvidenceReader:
     def _is_trainer_gone(self) -> bool:
         """Asks once per refresh: it takes some file reads."""
         if self._trainer_gone is None:
+            # Imported here, as what asks about a mark: few directories have an unfinished save.
+            from tfckpt_trainer.catalog.scan.foreign_writers import is_trainer_gone
+
             self._trainer_gone = is_trainer_gone(self._run)
         return self._trainer_gone
+
+
+def _is_writer_gone(mark: str) -> bool | None:
+    from tfckpt_trainer.rundir.heartbeats.writer_marks import is_writer_gone
+
+    return is_writer_gone(mark)

@@ -68,7 +68,6 @@ from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.index import Index, IndexReader, index_path, shard_path
 from tfckpt_trainer.bundle.links import NOT_FETCHED, NotFetchedError, check_fetched, stat_inside
 from tfckpt_trainer.bundle.recognition import is_of_cache
-from tfckpt_trainer.bundle.structure import UNREADABLE, UNSUPPORTED
 from tfckpt_trainer.bundle.table import read_table
 from tfckpt_trainer.catalog.directory.checkpoint_files import CheckpointFiles, FileFact
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
@@ -255,7 +254,7 @@ def _state_of_files(
 
 def state_for_fault(fault: FoundFault) -> CheckpointState:
     """Returns the state that an error found by a verification implies."""
-    if fault.kind in {UNREADABLE, UNSUPPORTED}:
+    if fault.kind in {CheckpointState.UNREADABLE, CheckpointState.UNSUPPORTED}:
         return CheckpointState(fault.kind)
     return CheckpointState.INCOMPLETE if fault.kind in _CUT else CheckpointState.CORRUPT
 

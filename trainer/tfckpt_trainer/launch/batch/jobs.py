@@ -8,7 +8,6 @@ from enum import StrEnum
 
 import msgspec
 
-from tfckpt_trainer.cluster.host_list import expand_hosts
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.storage.owners import user_id
@@ -89,6 +88,9 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def nodes(self) -> tuple[str, ...]:
         """The names of its nodes, in the scheduler's order."""
+        # Imported here: most runs have no batch job.
+        from tfckpt_trainer.cluster.host_list import expand_hosts
+
         try:
             return expand_hosts(self.node_list) if self.node_list else ()
         except UsageError:

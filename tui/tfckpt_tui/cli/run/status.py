@@ -40,11 +40,9 @@ from tfckpt_tui.reports.run_facts import (
     WorkerLine,
 )
 from tfckpt_tui.services.batch.job_reader import JobReader
-from tfckpt_tui.services.metrics.metric_tail import has_events_alone
 from tfckpt_tui.services.runs.failure_card import failure_text
 from tfckpt_tui.services.runs.process_watch import ProcessWatch
 from tfckpt_tui.services.runs.report import has_problem, status_report
-from tfckpt_tui.services.runs.training_directory import if_elsewhere
 
 WATCH_SECONDS = 2.0
 _NODES_SHOWN = 8
@@ -153,10 +151,18 @@ def _print_saved(directory: RunDirectory, run: RunFacts) -> None:
         print_line(f"below     {clean(told)}")
     if run.event_files is not None:
         print_line(f"metrics   {_event_files_text(run.event_files)}")
-    elif run.id is None and has_events_alone(directory):
-        print_line("metrics   none: the event files have no scalars yet")
+    elif run.id is None:
+        _print_no_metrics(directory)
     if run.saves:
         print_line(f"saves     {clean(run.saves)}")
+
+
+def _print_no_metrics(directory: RunDirectory) -> None:
+    # Imported here, as below: a run of this library tells its step and its processes itself.
+    from tfckpt_tui.services.metrics.metric_tail import has_events_alone
+
+    if has_events_alone(directory):
+        print_line("metrics   none: the event files have no scalars yet")
 
 
 def _print_workers(workers: Sequence[WorkerLine]) -> None:
@@ -182,6 +188,8 @@ def _print_next_save(directory: RunDirectory, report: StatusReport) -> None:
     run, pid = report.run, directory.process
     if pid is None or run.checkpoints or run.other_files:
         return
+    from tfckpt_tui.services.runs.training_directory import if_elsewhere
+
     print_message(f"No checkpoint of process {pid} is known. {if_elsewhere(run.directory, pid)}")
 
 

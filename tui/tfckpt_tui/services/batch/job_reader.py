@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from tfckpt_trainer.errors import DamagedFileError, TfckptError
 from tfckpt_trainer.launch.batch.job_record import read_job_record
 from tfckpt_trainer.launch.batch.jobs import ENDED, WAITING, JobAnswer, JobReport, JobState
-from tfckpt_trainer.launch.batch.scheduler import Scheduler
-from tfckpt_trainer.launch.schedulers import SCHEDULER
 from tfckpt_trainer.rundir.heartbeats.clock import (
     TOLERANCE_SECONDS,
     file_system_ahead,
@@ -27,6 +26,9 @@ from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.batch.job_view import JobView
+
+if TYPE_CHECKING:
+    from tfckpt_trainer.launch.batch.scheduler import Scheduler
 
 _LATEST = 1e12
 """Times in seconds since the epoch are below it, as the scheduler writes them."""
@@ -173,15 +175,15 @@ class JobReader:
     """
 
     def __init__(
-        self, scheduler: Scheduler = SCHEDULER, clock: Callable[[], float] = time.monotonic
+        self, scheduler: Scheduler | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Creates a reader.
 
         Args:
-            scheduler: The scheduler that is asked.
+            scheduler: The scheduler that is asked; by default `SCHEDULER`.
             clock: Returns seconds; never goes back.
         """
-        self._scheduler = scheduler
+        self._given_scheduler = scheduler
         self._clock = clock
         self._known: JobView | None = None
         self._asked_about: Topic | None = None
@@ -190,6 +192,13 @@ class JobReader:
         self._spread = 1.0
         self._seen = 0.0
         self._silences = 0
+
+    @cached_property
+    def _scheduler(self) -> Scheduler:
+        # Imported here: most runs have no batch job.
+        from tfckpt_trainer.launch.schedulers import SCHEDULER
+
+        return self._given_scheduler or SCHEDULER
 
     def known(self, record: BatchJob | None) -> JobView | None:
         """Returns what is known about the job, without a question."""

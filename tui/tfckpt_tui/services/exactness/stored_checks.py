@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import msgspec
 
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.launch.options import LaunchRecord, program_name
 from tfckpt_trainer.machine.user_directories import state_directory
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.exactness import CheckSummary
@@ -120,6 +119,8 @@ def stored_check(run: RunDirectory, workers: int) -> CheckSummary | None:
         except (DamagedFileError, OSError):
             continue
         if check is not None:
+            from tfckpt_trainer.launch.options import program_name
+
             summary = CheckSummary(
                 at=check.checked_at,
                 steps=check.steps,
@@ -137,7 +138,12 @@ def started_command(run: RunDirectory) -> StartedCommand | None:
     """Returns how the script of a run was started; None if it is unknown, or another user's."""
     try:
         started = load_if_exists(run.command_file, ScriptCommand)
-        return started or load_if_exists(run.launch_file, LaunchRecord)
+        if started is not None:
+            return started
+        # Imported here, as above: a trainer of this library records its own command.
+        from tfckpt_trainer.launch.options import LaunchRecord
+
+        return load_if_exists(run.launch_file, LaunchRecord)
     except (DamagedFileError, OSError):
         return None
 

@@ -16,7 +16,6 @@ from tfckpt_trainer.words.advice import Advice, command_or_key
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.batch.job_view import JobView
 from tfckpt_tui.services.runs.heartbeats import Heartbeats
-from tfckpt_tui.services.runs.launch_form import last_launch, launch_command
 
 RUN_FAILED = "run-failed"
 SUBMIT_REFUSED = "submit-refused"
@@ -55,6 +54,9 @@ def find_failure(run: RunDirectory, state: RunState, reason: str) -> tuple[Alert
     reason = reason or "The run failed without a recorded reason."
     if not run.launch_file.exists():
         return (_failed(reason, _START_AGAIN),)
+    # Imported here, as below: few runs fail.
+    from tfckpt_tui.services.runs.launch_form import launch_command
+
     before = "Read the logs with {logs} and {cure}. Then launch the run again with "
     advice = Advice.of(
         before + "`{command}`.",
@@ -171,11 +173,12 @@ def _restart_words(
     is_lost = any(seen is WorkerState.LOST for _, seen in heartbeats.workers)
     if state is not RunState.DEGRADED or not is_lost or job is None:
         return ""
+    from tfckpt_trainer.launch.schedulers import SCHEDULER
+    from tfckpt_tui.services.runs.launch_form import last_launch
+
     options = last_launch(run)
     if options is None or heartbeats.living_supervisor is None:
         return ""
-    # Imported here: few runs are degraded, and with it come modules for processes.
-    from tfckpt_trainer.launch.schedulers import SCHEDULER
 
     seconds = SCHEDULER.silence_seconds(options)
     return f" All workers start again by themselves after {seconds:.0f} s without a sign of it."

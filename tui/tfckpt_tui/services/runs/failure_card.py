@@ -17,13 +17,11 @@ from tfckpt_trainer.rundir.records.event import SUPERVISOR, EventEntry, EventKin
 from tfckpt_trainer.rundir.records.failure import OutOfMemory, ScriptFault, WorkerLoss
 from tfckpt_trainer.rundir.records.run import SupervisorState
 from tfckpt_trainer.rundir.records.worker import Ending, WorkerStatus
-from tfckpt_trainer.scripts.exit_statuses import exit_words
 from tfckpt_trainer.words.advice import Advice, command_or_key
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import clean, clean_message
 from tfckpt_tui.reports.run_facts import FailureFacts, WorkerPlace
 from tfckpt_tui.services.runs.heartbeats import Heartbeats
-from tfckpt_tui.services.runs.launch_form import last_launch
 
 EXPLAINED = frozenset({RunState.FAILED, RunState.RESTARTING, RunState.DEGRADED})
 """States of a run that are explained."""
@@ -320,6 +318,9 @@ def how_it_ended(loss: WorkerLoss) -> str:
         return f"Worker {loss.worker} was killed by {loss.signal}."
     if loss.exit_code is None:
         return ""
+    # Imported here, as below: few runs fail.
+    from tfckpt_trainer.scripts.exit_statuses import exit_words
+
     return f"Worker {loss.worker} {exit_words(loss.exit_code)}."
 
 
@@ -420,6 +421,8 @@ def _next(trouble: Trouble, verdict: str) -> tuple[str, float | None]:
         return "The others train on. The supervisor starts it again, or else all workers.", None
     if trouble.has_ended_workers:
         return "The supervisor ends the other workers, and then starts all again or gives up.", None
+    from tfckpt_tui.services.runs.launch_form import last_launch
+
     options = last_launch(trouble.run)
     seconds = options.hang_seconds if options is not None else None
     if seconds is None:

@@ -9,14 +9,9 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tfckpt_trainer.catalog.scan.foreign_writers import (
-    own_pids,
-    training_processes,
-    writing_processes,
-)
 from tfckpt_trainer.errors import RefusedError, UsageError
-from tfckpt_trainer.machine.open_files import open_files
 from tfckpt_trainer.machine.permissions import name_of
 from tfckpt_trainer.rundir.heartbeats.process_table import (
     process_user,
@@ -25,8 +20,10 @@ from tfckpt_trainer.rundir.heartbeats.process_table import (
 )
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.storage.owners import user_name
-from tfckpt_tui.formats.process_columns import HostProcess
-from tfckpt_tui.services.runs.host_processes import CpuTime, read_all, read_process
+
+if TYPE_CHECKING:
+    from tfckpt_tui.formats.process_columns import HostProcess
+    from tfckpt_tui.services.runs.host_processes import CpuTime
 
 LOOK_SECONDS = 2.0
 """Seconds between looks at all processes of this user, which take some milliseconds."""
@@ -43,6 +40,8 @@ def attached_processes(pid: int, now: float) -> tuple[HostProcess, ...]:
         UsageError: There is no such process.
         RefusedError: It belongs to another user, who alone may see its files.
     """
+    from tfckpt_tui.services.runs.host_processes import read_all, read_process
+
     try:
         first = read_process(pid, now)
     except PermissionError:
@@ -88,6 +87,14 @@ class ProcessWatch:
         return self._seen
 
     def _find(self, now: float) -> tuple[HostProcess, ...]:
+        # Imported here, as elsewhere in this module: beside a trainer that lives, nobody looks.
+        from tfckpt_trainer.catalog.scan.foreign_writers import (
+            own_pids,
+            training_processes,
+            writing_processes,
+        )
+        from tfckpt_tui.services.runs.host_processes import read_all
+
         run = self._run
         pids = {one.pid for one in self._seen if runs_since(one.pid, one.after_boot)}
         attached = run.process if self._attached_lives() else None
@@ -140,6 +147,8 @@ class UsedDirectories:
 def _used_directories() -> set[str]:
     """Returns the directories of open files and those above, from the process table alone."""
     import psutil
+
+    from tfckpt_trainer.machine.open_files import open_files
 
     found: set[str] = set()
     for pid in psutil.pids():

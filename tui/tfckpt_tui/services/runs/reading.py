@@ -35,7 +35,6 @@ from tfckpt_trainer.rundir.records.run import RunInfo, SupervisorStatus
 from tfckpt_trainer.rundir.storage.documents import OnError, load_if_exists, try_read
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.batch.job_reader import JobReader, last_told
-from tfckpt_tui.services.metrics.metric_tail import RecentMetrics
 from tfckpt_tui.services.runs.account import (
     RunAccount,
     RunReading,
@@ -69,6 +68,9 @@ def read_whole_run(run: RunDirectory, info: RunInfo | None, now: float) -> RunRe
     """
     reading = look_closely(ProcessReader(run).read(info, now, FileLook()))
     if info is None:
+        # Imported here: a run of this library tells its step itself.
+        from tfckpt_tui.services.metrics.metric_tail import RecentMetrics
+
         event_files = RecentMetrics(run)
         event_files.read()
         reading = replace(reading, measured=event_files.newest)

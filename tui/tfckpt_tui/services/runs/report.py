@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -12,7 +13,6 @@ from tfckpt_trainer.catalog.directory.other_formats import (
     Neighbours,
     find_neighbours,
 )
-from tfckpt_trainer.catalog.scan.diagnostics import describe_newer
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import RunInfo
@@ -105,12 +105,20 @@ def status_of(reading: RunReading, account: RunAccount) -> StatusReport:
             for alert in account.alerts
         ),
         problems=(
-            *([describe_newer(reading.newer_records)] if reading.newer_records else []),
+            *_newer(reading.newer_records),
             *account.problems,
         ),
         workers=tuple(WorkerLine(*json_values(worker, now)) for worker in account.workers),
         processes=account.processes,
     )
+
+
+def _newer(records: Sequence[str]) -> Iterator[str]:
+    if records:
+        # Imported here: few runs have records of a newer release.
+        from tfckpt_trainer.catalog.scan.diagnostics import describe_newer
+
+        yield describe_newer(records)
 
 
 def _beside(run: RunDirectory) -> Neighbours:
