@@ -9,7 +9,6 @@ import stat
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -44,7 +43,7 @@ _VALUE = r"[-+]?(?:\d+(?:\.\d+)?|(?<![a-z])(?:nan|inf)(?![a-z]))"
 """What differs between the names of one callback: numbers and metrics."""
 
 
-class StepName(NamedTuple):
+class StepName(msgspec.Struct, frozen=True):
     """A parsed checkpoint name: `ckpt-b2-500` is step 500 of branch 2."""
 
     prefix: str

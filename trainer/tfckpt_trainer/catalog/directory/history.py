@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
-from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -41,7 +40,7 @@ class ResumePoint(msgspec.Struct, frozen=True):
     values: Mapping[str, float] = {}
 
 
-class Saved(NamedTuple):
+class Saved(msgspec.Struct, frozen=True, gc=False):
     """What of a record the history needs; see `CheckpointRecord`."""
 
     name: str

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -72,7 +72,7 @@ class LinkFact(msgspec.Struct, frozen=True, gc=False):
     file: FileFact | None
 
 
-class NameChanges(NamedTuple):
+class NameChanges(msgspec.Struct, frozen=True):
     """What changed in a directory since it was listed last.
 
     Attributes:

@@ -10,7 +10,6 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -31,7 +30,7 @@ _MOST_ENTRIES = 10_000
 """Entries that are looked at in each."""
 
 
-class Format(NamedTuple):
+class Format(msgspec.Struct, frozen=True):
     """A format of files or directories.
 
     Attributes:
@@ -133,7 +132,7 @@ class OtherFile(msgspec.Struct, frozen=True):
         return ", ".join(filter(None, (epoch, step)))
 
 
-class Neighbours(NamedTuple):
+class Neighbours(msgspec.Struct, frozen=True):
     """What a directory has beside its checkpoints.
 
     Attributes:

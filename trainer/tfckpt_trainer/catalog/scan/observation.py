@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -89,7 +89,7 @@ class Diagnostic(msgspec.Struct, frozen=True):
         return f"{self.found} {self.advice}" if self.advice is not None else self.found
 
 
-class ArrivingCopy(NamedTuple):
+class ArrivingCopy(msgspec.Struct, frozen=True):
     """What of a checkpoint has arrived by a `copy` that has not ended.
 
     Attributes:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple
+
+import msgspec
 
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, CheckpointState, is_derived
 from tfckpt_trainer.rundir.paths import parse_numbered_name
@@ -19,7 +20,7 @@ _Line = tuple[str, int]
 """Prefix and branch: the checkpoints of one line have steps that grow."""
 
 
-class Ordered(NamedTuple):
+class Ordered(msgspec.Struct, frozen=True):
     """Checkpoints, newest first.
 
     Attributes:
@@ -173,7 +174,7 @@ class _Places:
             earlier, place = self._time(name), self._place(name)
 
 
-class OrderGuess(NamedTuple):
+class OrderGuess(msgspec.Struct, frozen=True):
     """Two checkpoints of which nothing tells the order; their names decide."""
 
     kept: Checkpoint
@@ -224,7 +225,7 @@ def _known_order(checkpoint: Checkpoint) -> object:
     return (said.prefix, said.branch) if said is not None else (checkpoint.name,)
 
 
-class OrderDoubt(NamedTuple):
+class OrderDoubt(msgspec.Struct, frozen=True):
     """Two checkpoints whose steps and file times disagree.
 
     Attributes:

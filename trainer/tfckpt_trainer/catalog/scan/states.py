@@ -60,7 +60,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -259,7 +258,7 @@ def state_for_fault(fault: FoundFault) -> CheckpointState:
     return CheckpointState.INCOMPLETE if fault.kind in _CUT else CheckpointState.CORRUPT
 
 
-class _Moment(NamedTuple):
+class _Moment(msgspec.Struct, frozen=True):
     """The time of a scan, and for how many seconds before it a change is fresh."""
 
     now: float
@@ -312,7 +311,7 @@ def _is_being_written_again(evidence: CheckpointEvidence, index: FileFact, momen
     return at is not None and at > index.modified_at and moment.is_recent(at)
 
 
-class _IndexContent(NamedTuple):
+class _IndexContent(msgspec.Struct, frozen=True):
     """What an index says, after it was checked.
 
     Attributes:

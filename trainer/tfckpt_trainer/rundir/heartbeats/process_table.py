@@ -9,7 +9,8 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple
+
+import msgspec
 
 _SAME_SECONDS = 0.05
 """By how much the clock may drift until it counts as set."""
@@ -17,7 +18,7 @@ _SAME_SECONDS = 0.05
 _known_boot = 0.0
 
 
-class ProcessFacts(NamedTuple):
+class ProcessFacts(msgspec.Struct, frozen=True):
     """What the process table says about a process.
 
     Attributes:

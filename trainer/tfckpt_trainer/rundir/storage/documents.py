@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -219,7 +219,7 @@ def prepare(kind: type) -> None:
     _decoders_of(kind)
 
 
-class _Decoders(NamedTuple):
+class _Decoders(msgspec.Struct, frozen=True):
     """Parses documents of one type.
 
     Attributes:

@@ -16,7 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
+
+import msgspec
 
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.storage.files import path_of_open
@@ -59,7 +61,7 @@ class LinkOfOthersError(OSError):
         )
 
 
-class HeldDirectory(NamedTuple):
+class HeldDirectory(msgspec.Struct, frozen=True):
     """An open directory: whoever renames it, or puts a link in its place, changes nothing.
 
     Attributes:
@@ -175,7 +177,7 @@ class _TooManyLinksError(OSError):
         super().__init__(errno.ELOOP, os.strerror(errno.ELOOP), path)
 
 
-class _Link(NamedTuple):
+class _Link(msgspec.Struct, frozen=True):
     target: str
     owner: int
 

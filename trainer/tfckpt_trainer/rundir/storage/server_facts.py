@@ -8,7 +8,9 @@ import os
 import struct
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 
 def modification_time(descriptor: int) -> int:
@@ -22,7 +24,7 @@ def modification_time(descriptor: int) -> int:
     return ask_server(descriptor).modified_ns
 
 
-class ServerFacts(NamedTuple):
+class ServerFacts(msgspec.Struct, frozen=True):
     """What the server says about a file.
 
     Attributes:
