@@ -31,8 +31,8 @@ _TOKEN = re.compile(
 )
 _OCTAL_NUMBER = re.compile(r"-?0[0-9]")
 _INFINITY = re.compile(r"(-?)inf(?:inity)?f?", re.IGNORECASE)
-_ONE_HEX_DIGIT = re.compile(r"(?<!\\)(\\++)x(?=[0-9a-fA-F](?![0-9a-fA-F]))")
-_ESCAPE = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{2})|(.?))", re.DOTALL)
+_ONE_HEX_DIGIT = r"(?<!\\)(\\++)x(?=[0-9a-fA-F](?![0-9a-fA-F]))"
+_ESCAPE = rb"(?s)\\(?:([0-7]{1,3})|x([0-9a-fA-F]{2})|(.?))"
 _NAMED = {
     b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v",
     b'"': b'"', b"'": b"'", b"\\": b"\\", b"\n": b"",
@@ -188,9 +188,9 @@ def _unescaped(text: str) -> bytes:
     """
     if "\\" not in text:
         return text.encode()
-    text = _ONE_HEX_DIGIT.sub(_with_two_digits, text)
+    text = re.sub(_ONE_HEX_DIGIT, _with_two_digits, text)
     text = text.encode("raw_unicode_escape").decode("raw_unicode_escape")
-    return _ESCAPE.sub(_byte, text.encode())
+    return re.sub(_ESCAPE, _byte, text.encode())
 
 
 def _with_two_digits(match: re.Match[str]) -> str:

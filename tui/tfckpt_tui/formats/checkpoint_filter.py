@@ -33,10 +33,9 @@ _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "=": operator.eq,
 }
-_WORD = re.compile(r"(?P<field>[^\s<>=:]+)(?P<sign>>=|<=|>|<|=|:)(?P<value>.*)", re.DOTALL)
-_NUMBER = re.compile(
-    r"(?P<digits>[-+]?[0-9][0-9_,]*(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?)(?P<unit>[A-Za-z]*)"
-)
+# Compiled when they are used: most lists are not filtered.
+_WORD = r"(?s)(?P<field>[^\s<>=:]+)(?P<sign>>=|<=|>|<|=|:)(?P<value>.*)"
+_NUMBER = r"(?P<digits>[-+]?[0-9][0-9_,]*(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?)(?P<unit>[A-Za-z]*)"
 
 _Test = Callable[[CheckpointRow], bool]
 
@@ -136,7 +135,7 @@ def _parse_positive(word: str) -> _Test:
     flag = _flags().get(word)
     if flag is not None:
         return flag
-    match = _WORD.fullmatch(word)
+    match = re.fullmatch(_WORD, word)
     if match is None:
         wanted = word.casefold()
         return lambda row: wanted in row.checkpoint.name.casefold()
@@ -148,7 +147,7 @@ def _parse_positive(word: str) -> _Test:
 
 def _as_field(word: str) -> re.Match[str] | None:
     """Returns the parts of `FIELD>NUMBER` or `FIELD:TEXT`, without a negation."""
-    return _WORD.fullmatch(word[1:] if len(word) > 1 and word.startswith("-") else word)
+    return re.fullmatch(_WORD, word[1:] if len(word) > 1 and word.startswith("-") else word)
 
 
 def _flags() -> dict[str, _Test]:
@@ -211,7 +210,7 @@ def _parse_comparison(
 
 def _parse_number(value: str, units: Units) -> float | None:
     """Returns the number in the base unit; None if `value` is not a number with such a unit."""
-    match = _NUMBER.fullmatch(value)
+    match = re.fullmatch(_NUMBER, value)
     factor = units.factors.get(match["unit"].casefold()) if match is not None else None
     if match is None or factor is None:
         return None

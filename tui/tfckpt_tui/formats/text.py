@@ -13,8 +13,11 @@ from tfckpt_trainer.words.clean_text import clean as clean
 _STRATEGIES = {"_DefaultDistributionStrategy": "one device (default)"}
 """Strategies whose class has no public name."""
 
-_ONE_CELL_EACH = re.compile("[\0-\x7f\xa1-\xac\xae-\u02ff\u2010-\u2027\u2190-\u21ff]*")
-"""ASCII, Latin letters, dashes, dots and arrows, without anything that combines with them."""
+_ONE_CELL_EACH = "[\0-\x7f\xa1-\xac\xae-\u02ff\u2010-\u2027\u2190-\u21ff]*"
+"""ASCII, Latin letters, dashes, dots and arrows, without anything that combines with them.
+
+It is compiled when it is used: it takes long, and most commands print ASCII.
+"""
 
 
 def clean_message(text: str) -> str:
@@ -50,7 +53,7 @@ def csv_line(cells: Iterable[object]) -> str:
 
 def has_single_cells(text: str) -> bool:
     """Whether each character of a cleaned text surely takes one terminal cell."""
-    return text.isascii() or _ONE_CELL_EACH.fullmatch(text) is not None
+    return text.isascii() or re.fullmatch(_ONE_CELL_EACH, text) is not None
 
 
 def cell_width(text: str) -> int:

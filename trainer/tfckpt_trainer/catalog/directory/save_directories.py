@@ -28,28 +28,28 @@ TEMPORARY = "_temp"
 
 _WORKERS = ".tfckpt/workers/"
 
+# Patterns are compiled when they are used: most scans find nothing of a save.
 _FILE = r"\.(index|data-\d{5}-of-\d{5})(\.tempstate\d+)?"
 
-_PART = re.compile(rf"part-\d{{5}}-of-\d{{5}}{_FILE}")
+_PART = rf"part-\d{{5}}-of-\d{{5}}{_FILE}"
 """What TensorFlow writes: parts of a checkpoint, one for each device."""
 
-_UNCOMMITTED = re.compile(r"index|data-\d{5}")
+_UNCOMMITTED = r"index|data-\d{5}"
 """What this library writes before the checkpoint is whole."""
 
 _WORKER_NAME = r"(worker-\d+|untracked)"
-_OF_WORKER = re.compile(rf"{_WORKER_NAME}({_FILE}|\.json)")
-_PARTS_OF_WORKER = re.compile(rf"{_WORKER_NAME}{TEMPORARY}")
+_OF_WORKER = rf"{_WORKER_NAME}({_FILE}|\.json)"
+_PARTS_OF_WORKER = rf"{_WORKER_NAME}{TEMPORARY}"
 """What workers write of their own state: files, and meanwhile directories of parts."""
 
 _PRIVATE = "writing-"
-_PRIVATE_DIRECTORY = re.compile(rf"{_PRIVATE}[0-9a-f]{{16}}")
-_UNFINISHED = re.compile(
-    rf"{_PRIVATE_DIRECTORY.pattern}|.+{TEMPORARY}|\..+\.[0-9a-f]+\.tmp|.+(\.json(\.copy)?|{_FILE})",
-    re.DOTALL,
+_PRIVATE_DIRECTORY = rf"{_PRIVATE}[0-9a-f]{{16}}"
+_UNFINISHED = (
+    rf"(?s){_PRIVATE_DIRECTORY}|.+{TEMPORARY}|\..+\.[0-9a-f]+\.tmp|.+(\.json(\.copy)?|{_FILE})"
 )
 """What saves write in `saving/`, before it is in view."""
 
-_OF_CHECK = re.compile(rf"checkpoint|ckpt-.+{_FILE}|\..+\.[0-9a-f]+\.tmp", re.DOTALL)
+_OF_CHECK = rf"(?s)checkpoint|ckpt-.+{_FILE}|\..+\.[0-9a-f]+\.tmp"
 """Files that a save makes in a run directory, and what it writes first."""
 
 
@@ -136,14 +136,14 @@ def delete_worker_state(directory: Path) -> None:
     for entry in list_directory(directory):
         if is_of_worker(entry):
             delete_file(Path(entry.path))
-        elif entry.is_dir(follow_symlinks=False) and _PARTS_OF_WORKER.fullmatch(entry.name):
+        elif entry.is_dir(follow_symlinks=False) and re.fullmatch(_PARTS_OF_WORKER, entry.name):
             _delete_parts(Path(entry.path))
     delete_if_empty(directory)
 
 
 def is_of_unfinished_save(name: str) -> bool:
     """Whether something in `saving/` has a name that saves give there."""
-    return _UNFINISHED.fullmatch(name) is not None
+    return re.fullmatch(_UNFINISHED, name) is not None
 
 
 def delete_unfinished(entry: os.DirEntry[str]) -> None:
@@ -157,7 +157,7 @@ def delete_unfinished(entry: os.DirEntry[str]) -> None:
         delete_file(path)
     elif entry.name.endswith(TEMPORARY):
         _delete_parts(path)
-    elif _PRIVATE_DIRECTORY.fullmatch(entry.name):
+    elif re.fullmatch(_PRIVATE_DIRECTORY, entry.name):
         delete_tree(path)
 
 
@@ -225,7 +225,7 @@ def _written_in(directory: str | Path, mark: str) -> Callable[[os.DirEntry[str]]
     if not mark:
         return lambda entry: _is_file(entry, _PART)
     name = re.escape(os.path.basename(directory).removesuffix(TEMPORARY))
-    own = re.compile(rf"{re.escape(mark)}|{name}{_FILE}", re.DOTALL)
+    own = rf"(?s){re.escape(mark)}|{name}{_FILE}"
     below = {os.path.basename(directory): _UNCOMMITTED, "workers": _OF_WORKER}
 
     def is_written(entry: os.DirEntry[str]) -> bool:
@@ -240,6 +240,6 @@ def _written_in(directory: str | Path, mark: str) -> Callable[[os.DirEntry[str]]
     return is_written
 
 
-def _is_file(entry: os.DirEntry[str], names: re.Pattern[str]) -> bool:
-    is_named = names.fullmatch(entry.name) is not None
+def _is_file(entry: os.DirEntry[str], names: str) -> bool:
+    is_named = re.fullmatch(names, entry.name) is not None
     return is_named and entry.is_file(follow_symlinks=False)

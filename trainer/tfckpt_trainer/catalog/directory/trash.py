@@ -48,8 +48,9 @@ LARGEST_COUNTED = LARGEST_SEQUENCE >> 1
 EMPTIED = ".emptied"
 """How the name of a directory ends whose prune is being deleted for good."""
 
-_SUFFIX = re.compile(rf"\.index|\.meta|{TEMPORARY}|\.data-\d{{5}}-of-\d{{5}}")
-_TEMPORARY = re.compile(r"\.manifest\.json\.[0-9a-f]+\.tmp")
+# Compiled when they are used: most runs have no trash.
+_SUFFIX = rf"\.index|\.meta|{TEMPORARY}|\.data-\d{{5}}-of-\d{{5}}"
+_TEMPORARY = r"\.manifest\.json\.[0-9a-f]+\.tmp"
 
 _Entry = tuple[Identity, TrashManifest | None, str]
 """The identity of a manifest, what it says unless it is damaged, and what is wrong with it."""
@@ -244,7 +245,7 @@ def directories_in_trash(run: RunDirectory) -> Iterator[Path]:
 
 def is_temporary_manifest(name: str) -> bool:
     """Whether a file is what the store of a manifest leaves if it is killed."""
-    return _TEMPORARY.fullmatch(name) is not None
+    return re.fullmatch(_TEMPORARY, name) is not None
 
 
 def _holds_files(directory: Path) -> bool:
@@ -313,7 +314,7 @@ def _problem_of(trashed: TrashedCheckpoint) -> str:
     }
     for file in trashed.files:
         plain = file.removeprefix(".tfckpt/saving/")
-        belongs = plain.startswith(name) and _SUFFIX.fullmatch(plain[len(name) :])
+        belongs = plain.startswith(name) and re.fullmatch(_SUFFIX, plain[len(name) :])
         if not belongs and file not in own:
             return f"its manifest lists {file!r}, which is not a file of checkpoint {name!r}"
     return ""

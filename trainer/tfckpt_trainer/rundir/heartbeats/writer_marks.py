@@ -27,13 +27,14 @@ from tfckpt_trainer.rundir.storage.files import (
 _LONGEST_NAME = 60
 """Characters of a name that a temporary name begins with; file systems allow 255 bytes."""
 
-_PATTERN = re.compile(r"([0-9a-f]{12})-(\d{1,10})-(\d{1,18})")
+# Patterns are compiled when they are used: most commands find no mark.
+_PATTERN = r"([0-9a-f]{12})-(\d{1,10})-(\d{1,18})"
 """Digest of the PID namespace, process ID, start of the process in milliseconds after boot.
 
 The namespace is that of one boot. Of a clock that is set, the start since the epoch is another one.
 """
 
-_TEMPORARY_NAME = re.compile(r"\..*\.([0-9a-f-]+)\.tmp", re.DOTALL)
+_TEMPORARY_NAME = r"(?s)\..*\.([0-9a-f-]+)\.tmp"
 
 WRITER = ".writer-"
 """What the name of the file begins with that marks the process that writes in its directory."""
@@ -47,7 +48,7 @@ def own_mark() -> str:
 
 def is_writer_gone(mark: str) -> bool | None:
     """Whether a process has ended, by its mark; None if this machine cannot tell."""
-    parts = _PATTERN.fullmatch(mark)
+    parts = re.fullmatch(_PATTERN, mark)
     if parts is None or parts[1] != _namespace_digest():
         return None
     return not runs_since(int(parts[2]), int(parts[3]) / 1000)
@@ -65,7 +66,7 @@ def remove_leftovers(directory: Path) -> None:
     it.
     """
     for name in os.listdir(directory):
-        parts = _TEMPORARY_NAME.fullmatch(name)
+        parts = re.fullmatch(_TEMPORARY_NAME, name)
         if parts is None or not is_writer_gone(parts[1]):
             continue
         path = directory / name

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tfckpt_trainer.errors import UsageError
 
-_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<slashes>/{1,3})(?P<rest>.*)", re.DOTALL)
+_URL = r"(?s)(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<slashes>/{1,3})(?P<rest>.*)"
 
 _SCHEMES = {
     "abfs", "abfss", "adl", "az", "azure", "cos", "dbfs", "file", "ftp", "gcs", "gs", "hdfs", "hf",
@@ -28,7 +28,9 @@ def refuse_url(directory: str | Path, purpose: str = "a run directory") -> None:
     Raises:
         UsageError: It is a URL.
     """
-    match = _URL.fullmatch(os.fsdecode(directory))
+    path = os.fsdecode(directory)
+    # To compile the pattern takes longer than all else that is done with most paths.
+    match = re.fullmatch(_URL, path) if ":" in path else None
     if match is None:
         return
     scheme, rest = match["scheme"].lower(), match["rest"]
