@@ -15,8 +15,8 @@ import pytest
 from bundle_writing import array, write, write_floats
 from command_running import BINARY, complete_in_bash, run_binary
 from requirements import needs
+from tfckpt_tui.cli.completion import VARIABLE
 from tfckpt_tui.cli.completion.checkpoint_names import MOST_OFFERED, names_in, offered
-from tfckpt_tui.cli.completion.shells import VARIABLE, words_of_shell
 from tfckpt_tui.cli.completion.tensor_names import offered_paths
 from tfckpt_tui.cli.main import _complete
 from tfckpt_tui.services.runs.recent_runs import remember_run
@@ -38,7 +38,7 @@ def asked(words: list[str], shell: str = "bash", directory: Path | None = None) 
         patch.setenv("COMP_WORDS", "\n".join(["tfckpt-tui", *words]))
         patch.setenv("COMP_CWORD", words[-1] if shell == "fish" else str(len(words)))
         patch.chdir(directory or Path.cwd())
-        assert _complete(words_of_shell() or []) == 0
+        assert _complete() == 0
     said.seek(0)
     return said.read().strip("\n").splitlines()
 

@@ -33,9 +33,11 @@ HEAVY = {"textual", "rich", "tensorflow", "keras", "numpy", "tensorboard", "watc
 """What costs time or has no place in a command for scripts."""
 
 _SELDOM = {
+    "click.shell_completion",
     "csv",
     "dataclasses",
     "email",
+    "getpass",
     "heapq",
     "http",
     "importlib.metadata",
@@ -47,6 +49,7 @@ _SELDOM = {
     "string",
     "tfckpt_trainer.bundle.structure",
     "tfckpt_trainer.catalog.scan.foreign_writers",
+    "tfckpt_tui.formats.markdown",
     "tfckpt_tui.services.metrics",
     "tomlkit",
     "wcwidth",
@@ -56,7 +59,6 @@ _SELDOM = {
 UNNEEDED = {
     "status": {
         *_SELDOM,
-        "getpass",
         "json",
         "subprocess",
         "tfckpt_trainer.catalog.scan.diagnostics",
@@ -67,9 +69,9 @@ UNNEEDED = {
     },
     "ls": {
         *_SELDOM,
-        "getpass",
         "json",
         "subprocess",
+        "tfckpt_trainer.catalog.scan.lineage",
         "tfckpt_trainer.launch",
         "tfckpt_trainer.rundir.records.command",
         "tfckpt_tui.services.batch",
@@ -84,6 +86,8 @@ UNNEEDED = {
         "tfckpt_trainer.bundle",
         "tfckpt_trainer.catalog",
         "tfckpt_trainer.launch",
+        "tfckpt_trainer.rundir.event_log",
+        "tfckpt_trainer.rundir.heartbeats.shared_steps",
         "tfckpt_tui.services.runs.account",
         "tfckpt_tui.services.runs.guards",
     },

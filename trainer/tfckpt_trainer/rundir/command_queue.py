@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from tfckpt_trainer.errors import DamagedFileError, NewerFileError, UsageError
+from tfckpt_trainer.machine.permissions import name_of
 from tfckpt_trainer.rundir.heartbeats.clock import TOLERANCE_SECONDS, file_system_ahead
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
 from tfckpt_trainer.rundir.heartbeats.status_files import load_status, other_writer, store_status
@@ -74,17 +75,16 @@ LARGEST_REFUSED = 10_000
 KEPT_OUTCOMES = 500
 """Number of finished commands that are kept in `done/`."""
 
+_NAMES_OF_USER = ("LOGNAME", "USER", "LNAME", "USERNAME")
+"""Environment variables that may name the user, the first one first."""
+
 
 def requester(through: str) -> str:
     """Returns the requester for the event log: `USER@HOST, THROUGH`."""
-    # Imported here: commands that only look ask for nothing, and it handles terminals too.
-    from getpass import getuser
-
-    try:
-        user = getuser()
-    except (KeyError, OSError):
-        # The user of a container may be missing in the password file.
-        user = f"user {os.getuid()}"
+    # What `getpass.getuser` returns: that takes as long to import as this module.
+    named = filter(None, map(os.environ.get, _NAMES_OF_USER))
+    # The user of a container may be missing in the password file.
+    user = next(named, "") or name_of(os.getuid()) or f"user {os.getuid()}"
     return f"{user}@{host_name()}, {through}"
 
 

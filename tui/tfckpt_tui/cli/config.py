@@ -11,7 +11,8 @@ from click.shell_completion import get_completion_class
 
 from tfckpt_trainer.machine.user_directories import NO_HOME
 from tfckpt_tui.app.actions.table import DEFAULT_KEYS
-from tfckpt_tui.cli.completion.shells import VARIABLE, register
+from tfckpt_tui.cli.completion import VARIABLE
+from tfckpt_tui.cli.completion.shells import register
 from tfckpt_tui.cli.main import prints
 from tfckpt_tui.cli.output import print_json, print_line, print_message
 from tfckpt_tui.reports.configured import ConfigReport, Setting

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from tfckpt_trainer import __version__
 from tfckpt_trainer.errors import (
@@ -33,8 +32,7 @@ from tfckpt_tui.cli.answer_guard import (
     network_paths,
     run_guarded,
 )
-from tfckpt_tui.cli.completion.run_directories import complete_directory
-from tfckpt_tui.cli.completion.shells import register, words_of_shell
+from tfckpt_tui.cli.completion import is_asked_for
 from tfckpt_tui.cli.ending_signals import EndingSignals
 from tfckpt_tui.cli.output import (
     app_unavailable_reason,
@@ -50,6 +48,8 @@ from tfckpt_tui.settings.packages import COMMANDS, brought_by_packages, load_bro
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
+    from click.shell_completion import CompletionItem
 
 _CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
 
@@ -99,7 +99,14 @@ class DirectoryPath(NamedPath):
     ) -> list[CompletionItem]:
         """Returns run directories that begin so."""
         del ctx, param
-        return complete_directory(incomplete)
+        return _complete_directory(incomplete)
+
+
+def _complete_directory(typed: str) -> list[CompletionItem]:
+    # Imported here, as what else answers a shell: commands complete nothing.
+    from tfckpt_tui.cli.completion.run_directories import complete_directory
+
+    return complete_directory(typed)
 
 
 def _word_for(param: click.Parameter | None) -> str:
@@ -195,7 +202,7 @@ class Commands(click.Group):
         """Returns the commands that begin so; directories, if it is a path."""
         is_path = os.sep in incomplete or incomplete.startswith(("~", "."))
         return (
-            complete_directory(incomplete) if is_path else super().shell_complete(ctx, incomplete)
+            _complete_directory(incomplete) if is_path else super().shell_complete(ctx, incomplete)
         )
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -358,8 +365,7 @@ def cli(timeout: float) -> None:
 def main() -> None:
     """Runs the command line and exits with its exit code."""
     prepare_streams()
-    typed = words_of_shell()
-    code = _run_guarded(sys.argv[1:]) if typed is None else _complete(typed)
+    code = _complete() if is_asked_for() else _run_guarded(sys.argv[1:])
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -375,8 +381,10 @@ def _ending_signals(arguments: list[str]) -> set[int]:
     return set() if opens_app else {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
-def _complete(typed: list[str]) -> int:
+def _complete() -> int:
     """Answers a shell; says nothing if a disk does not answer, or if something is wrong."""
+    from tfckpt_tui.cli.completion.shells import register, words_of_shell
+
     register()
 
     def answer() -> int:
@@ -386,7 +394,7 @@ def _complete(typed: list[str]) -> int:
             return int(end.code or 0)
 
     with suppress(TfckptError, OSError):
-        paths = guarded_paths(typed)
+        paths = guarded_paths(words_of_shell())
         return run_guarded(answer, paths, _COMPLETION_SECONDS) if paths else answer()
     return int(ExitCode.PROBLEM)
 

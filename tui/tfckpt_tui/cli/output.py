@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tfckpt_tui.formats import markdown, units
+from tfckpt_tui.formats import units
 from tfckpt_tui.formats.text import cell_width, clean, cut, has_single_cells, pad
 from tfckpt_tui.reports.base import Report
 
@@ -186,6 +186,9 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], right: set
 
 def print_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Prints a table of Markdown, to be pasted into a report; its columns are aligned."""
+    # Imported here: few commands write it.
+    from tfckpt_tui.formats import markdown
+
     titles, *cells = ([clean(cell).replace("|", "\\|") for cell in row] for row in (header, *rows))
     for line in markdown.table(titles, cells):
         sys.stdout.write(line + "\n")

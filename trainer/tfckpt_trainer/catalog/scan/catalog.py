@@ -30,7 +30,6 @@ from tfckpt_trainer.catalog.directory.saved_model import is_in_saved_model
 from tfckpt_trainer.catalog.directory.symbolic_links import linked_checkpoint, with_target_state
 from tfckpt_trainer.catalog.scan.annotations import Annotations
 from tfckpt_trainer.catalog.scan.evidence_reader import EvidenceReader
-from tfckpt_trainer.catalog.scan.lineage import BranchTips, find_branch_tips
 from tfckpt_trainer.catalog.scan.order import in_order
 from tfckpt_trainer.catalog.scan.ownership import (
     Ownership,
@@ -52,6 +51,7 @@ from tfckpt_trainer.rundir.storage.owners import user_name
 if TYPE_CHECKING:
     from tfckpt_trainer.catalog.directory.other_formats import OtherFile
     from tfckpt_trainer.catalog.directory.version_one import VersionOne
+    from tfckpt_trainer.catalog.scan.lineage import BranchTips
     from tfckpt_trainer.catalog.scan.observation import Diagnostic, Observer
 
 INDEX_BYTES_PER_SCAN = 4 << 20
@@ -225,6 +225,9 @@ class Catalog:
         Args:
             trash: What is in the trash now.
         """
+        # Imported here: a list of checkpoints shows no branch beyond them.
+        from tfckpt_trainer.catalog.scan.lineage import find_branch_tips
+
         records = self._reader.records.found.values()
         # What is no checkpoint has a name that no save can take.
         return find_branch_tips(self._result, records, self._others, trash, self._annotations.head)

@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tfckpt_trainer.rundir.records.run import SupervisorStatus
-from tfckpt_trainer.rundir.records.worker import WorkerStatus
+if TYPE_CHECKING:
+    from tfckpt_trainer.rundir.records.run import SupervisorStatus
+    from tfckpt_trainer.rundir.records.worker import WorkerStatus
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NAMESPACE = Path("/proc/self/ns/pid")

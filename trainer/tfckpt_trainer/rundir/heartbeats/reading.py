@@ -16,7 +16,6 @@ from tfckpt_trainer.rundir.heartbeats.health import (
     with_started,
     worker_state,
 )
-from tfckpt_trainer.rundir.heartbeats.shared_steps import with_shared_steps
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
@@ -35,6 +34,9 @@ def read_workers(
         count: Number of workers of the run; heartbeats of higher indexes are ignored.
         on_error: Called for each file that cannot be read.
     """
+    # Imported here: who asks whether the trainer answers reads its chief alone.
+    from tfckpt_trainer.rundir.heartbeats.shared_steps import with_shared_steps
+
     paths = sorted(_worker_files(run.status_directory))
     read = (try_read(partial(load_heartbeat, run, path, WorkerStatus), on_error) for path in paths)
     statuses = [

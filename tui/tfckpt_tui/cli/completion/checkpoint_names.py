@@ -74,7 +74,7 @@ def complete_other_run(
 ) -> list[CompletionItem]:
     """Completes an option with two values: another run, and then a checkpoint in it."""
     del ctx
-    words = words_of_shell() or []
+    words = words_of_shell()
     if incomplete and words[-1:] == [incomplete]:
         words.pop()
     while words and words[0] not in param.opts:

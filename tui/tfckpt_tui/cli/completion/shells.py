@@ -9,18 +9,13 @@ from functools import cached_property
 from click.shell_completion import BashComplete, CompletionItem, add_completion_class
 from click.shell_completion import split_arg_string as split_words
 
-VARIABLE = "_TFCKPT_TUI_COMPLETE"
-"""The environment variable by which a shell asks."""
-
 _UNSAFE = re.compile(r"([^\w@%+=:,./-])")
 _WORDS = 'COMP_WORDS="${COMP_WORDS[*]}"'
 _LINE = 'COMP_LINE="${COMP_LINE:0:COMP_POINT}"'
 
 
-def words_of_shell() -> list[str] | None:
-    """Returns the command line that a shell wants to complete; None if none asks."""
-    if VARIABLE not in os.environ:
-        return None
+def words_of_shell() -> list[str]:
+    """Returns the command line that a shell wants to complete."""
     return split_words(os.environ.get("COMP_LINE") or os.environ.get("COMP_WORDS", ""))[1:]
 
 

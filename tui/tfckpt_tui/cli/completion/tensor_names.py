@@ -81,7 +81,7 @@ class CopiedTensor(TensorName):
 
 def _is_first_value(param: click.Parameter, incomplete: str) -> bool:
     """Whether the first of the values of an option is completed."""
-    words = words_of_shell() or []
+    words = words_of_shell()
     if incomplete and words[-1:] == [incomplete]:
         words.pop()
     return bool(words) and words[-1] in param.opts

@@ -6,14 +6,13 @@ import threading
 import time
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tfckpt_trainer.errors import NothingRunsError, NoTrainerError, RefusedError, TfckptError
 from tfckpt_trainer.rundir.command_queue import CommandQueue, requester
 from tfckpt_trainer.rundir.disk_reserve import begin_change
-from tfckpt_trainer.rundir.event_log import note_event
 from tfckpt_trainer.rundir.full_disk import (
     advice_beside_trainer,
     advice_for_undo_beside_trainer,
@@ -27,8 +26,10 @@ from tfckpt_trainer.rundir.records.command import (
     CommandKind,
     CommandState,
 )
-from tfckpt_trainer.rundir.records.event import EventKind
 from tfckpt_trainer.words.advice import Advice, command_or_key
+
+if TYPE_CHECKING:
+    from tfckpt_trainer.rundir.records.event import EventKind
 
 DEFAULT_TIMEOUT = 120.0
 """Seconds to wait for an outcome by default."""
@@ -66,6 +67,9 @@ def log_event(
     Returns:
         A sentence for the user if the entry could not be written; empty if it was.
     """
+    # Imported here: what a trainer carries out, it notes itself.
+    from tfckpt_trainer.rundir.event_log import note_event
+
     return note_event(run, kind, message, by=through.requester, **fields)
 
 
