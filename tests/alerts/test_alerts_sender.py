@@ -14,10 +14,11 @@ from tfckpt_trainer.alerts import sender as sender_module
 from tfckpt_trainer.alerts.alert import ALERT_KINDS, BY_ALERTS
 from tfckpt_trainer.alerts.sender import MOST_WAITING, AlertSender, sending_alerts
 from tfckpt_trainer.alerts.webhook import WebhookReceiver
-from tfckpt_trainer.rundir.event_log import TAIL_BYTES, note_event, read_entries, write_entry
+from tfckpt_trainer.rundir.event_log import note_event, read_entries, write_entry
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.storage.locks import take_lock
+from tfckpt_trainer.rundir.storage.tail import TAIL_BYTES
 from waiting import wait_until
 
 

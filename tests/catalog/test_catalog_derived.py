@@ -16,7 +16,6 @@ from refusing_disk import RefusingDisk
 from tfckpt_trainer.bundle.state_file import StateFile, read_state_file, write_state_file
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.directory.history import resume_point
-from tfckpt_trainer.catalog.directory.save_directories import WRITER
 from tfckpt_trainer.catalog.retention.deleting import delete_for_good
 from tfckpt_trainer.catalog.retention.plan import plan, plan_of_names
 from tfckpt_trainer.catalog.retention.policy import Policy
@@ -25,7 +24,7 @@ from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.catalog.scan.protection import protections
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, TfckptError, UsageError
 from tfckpt_trainer.rundir.heartbeats.writer_marks import make_marked
-from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.paths import WRITER, RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import (
     CheckpointRecord,
     Derivation,

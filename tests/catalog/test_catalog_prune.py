@@ -41,7 +41,7 @@ from tfckpt_trainer.catalog.retention.prune import move_to_trash, settle_interru
 from tfckpt_trainer.catalog.retention.rules import BestBy
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, TfckptError, UsageError
-from tfckpt_trainer.rundir.heartbeats.writer_marks import WRITER
+from tfckpt_trainer.rundir.paths import WRITER
 from tfckpt_trainer.rundir.records.trash import TrashedCheckpoint, TrashManifest, TrashPhase
 from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_trainer.rundir.storage.files import move

@@ -13,7 +13,7 @@ import tfckpt_trainer
 import tfckpt_tui
 from refusing_disk import RefusingDisk
 from tfckpt_trainer.errors import DamagedFileError, NewerFileError, RefusedError, UsageError
-from tfckpt_trainer.rundir.event_log import Tail, note_event
+from tfckpt_trainer.rundir.event_log import note_event
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, SaveManifest, SavePhase
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
@@ -34,6 +34,7 @@ from tfckpt_trainer.rundir.storage.documents import (
     remove,
     store,
 )
+from tfckpt_trainer.rundir.storage.tail import Tail
 
 
 def a_head(**changes):

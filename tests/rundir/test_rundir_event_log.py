@@ -8,16 +8,12 @@ from pathlib import Path
 import pytest
 
 from tfckpt_trainer.rundir import event_log, series
-from tfckpt_trainer.rundir.event_log import (
-    TAIL_BYTES,
-    WHOLE_LOG,
-    Tail,
-    read_entries,
-)
+from tfckpt_trainer.rundir.event_log import WHOLE_LOG, read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
 from tfckpt_trainer.rundir.series import read_newest_points
 from tfckpt_trainer.rundir.storage.documents import append, encode
+from tfckpt_trainer.rundir.storage.tail import TAIL_BYTES, Tail
 
 
 def with_entries(root: Path, count: int) -> RunDirectory:

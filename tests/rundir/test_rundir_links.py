@@ -24,6 +24,7 @@ READS: dict[str, Act] = {
     "open_descriptor": lambda path: os.close(files.open_descriptor(path)[0]),
     "read_bounded": files.read_bounded,
     "read_timed": files.read_timed,
+    "file_time": files.file_time,
     "open_directory": lambda path: os.close(files.open_directory(path.parent)),
     "sync_directory": lambda path: files.sync_directory(path.parent),
     "sync_file": files.sync_file,

@@ -9,12 +9,12 @@ import pytest
 
 from killed_writers import mark_of_a_killed_process
 from tfckpt_trainer.rundir.heartbeats.writer_marks import (
-    WRITER,
     own_mark,
     remove_leftovers,
     temporary_directory,
     temporary_path,
 )
+from tfckpt_trainer.rundir.paths import WRITER
 
 
 @pytest.mark.parametrize("is_marked", [False, True])

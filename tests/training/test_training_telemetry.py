@@ -17,7 +17,7 @@ from tfckpt_trainer.bundle.state_file import read_state_file
 from tfckpt_trainer.catalog.commit.saves import point_state_file_at
 from tfckpt_trainer.errors import DamagedFileError
 from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.event_log import Tail, read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.heartbeats.reading import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import SaveOverhead, WorkerFacts
@@ -33,6 +33,7 @@ from tfckpt_trainer.rundir.records.worker import (
 )
 from tfckpt_trainer.rundir.stack_requests import ask_for_stacks
 from tfckpt_trainer.rundir.storage.documents import load, store, try_read
+from tfckpt_trainer.rundir.storage.tail import Tail
 from waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow

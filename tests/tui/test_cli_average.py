@@ -17,8 +17,8 @@ from tfckpt_trainer.bundle.index import index_path, read_index
 from tfckpt_trainer.bundle.tensors import read_tensor_bytes
 from tfckpt_trainer.catalog.directory.history import resume_point
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.heartbeats.writer_marks import WRITER, own_mark
-from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.heartbeats.writer_marks import own_mark
+from tfckpt_trainer.rundir.paths import WRITER, RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.storage.documents import load, store
 from tfckpt_tui.reports.new_files import AverageReport

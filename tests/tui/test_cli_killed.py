@@ -20,8 +20,7 @@ from command_running import BINARY, Tool
 from tfckpt_trainer.bundle.verify import verify
 from tfckpt_trainer.catalog.directory.checkpoints import CheckpointState
 from tfckpt_trainer.catalog.scan.foreign_writers import foreign_writers
-from tfckpt_trainer.rundir.heartbeats.writer_marks import WRITER
-from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.paths import WRITER, RunDirectory
 from tfckpt_tui.cli.main import run as run_command
 from tfckpt_tui.services.checkpoints.look_up import list_checkpoints
 from waiting import attempts, wait_until

@@ -73,6 +73,8 @@ UNNEEDED = {
         "subprocess",
         "tfckpt_trainer.catalog.scan.lineage",
         "tfckpt_trainer.launch",
+        "tfckpt_trainer.rundir.event_log",
+        "tfckpt_trainer.rundir.heartbeats",
         "tfckpt_trainer.rundir.records.command",
         "tfckpt_tui.services.batch",
         "tfckpt_tui.services.runs.account",

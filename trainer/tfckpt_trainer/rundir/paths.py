@@ -24,6 +24,9 @@ from tfckpt_trainer.words.advice import Advice
 EXPORTS = "exports"
 """The directory of model files, within the run directory."""
 
+WRITER = ".writer-"
+"""What the name of the file begins with that marks the process that writes in its directory."""
+
 _NAME = re.compile(r"[^/\x00]+")
 _LONGEST_FILE_NAME = 255
 """Bytes of a file name, on all common file systems."""

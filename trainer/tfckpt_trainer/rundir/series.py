@@ -12,11 +12,11 @@ from contextlib import suppress
 import msgspec
 
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.event_log import Tail, newest_lines
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_trainer.rundir.storage.documents import Document, decode, decoder_of, encode
 from tfckpt_trainer.rundir.storage.files import open_descriptor
+from tfckpt_trainer.rundir.storage.tail import Tail, newest_lines
 
 SERIES_BYTES = 1 << 30
 """Bytes at the end of the series that are read at most. A trainer keeps fewer."""

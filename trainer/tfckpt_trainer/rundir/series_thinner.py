@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from typing import BinaryIO, NamedTuple
 
-from tfckpt_trainer.rundir.event_log import LINE_BYTES, after_hole
+from tfckpt_trainer.rundir.event_log import LINE_BYTES
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_trainer.rundir.series import (
@@ -27,6 +27,7 @@ from tfckpt_trainer.rundir.storage.files import (
     open_descriptor,
     rename,
 )
+from tfckpt_trainer.rundir.storage.tail import after_hole
 from tfckpt_trainer.rundir.thinning import thin_points
 
 SERIES_LIMIT = 256 << 20

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint
 from tfckpt_trainer.catalog.scan.lineage import lineage_at, lineage_of
 from tfckpt_trainer.errors import UsageError
-from tfckpt_trainer.rundir.event_log import TAIL_BYTES
 from tfckpt_trainer.rundir.heartbeats.health import RunState
 from tfckpt_trainer.rundir.records.event import SeriesPoint
+from tfckpt_trainer.rundir.storage.tail import TAIL_BYTES
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.checkpoint_columns import COLUMNS, CheckpointRow
 from tfckpt_tui.formats.text import clean

@@ -15,12 +15,12 @@ from tfckpt_trainer.catalog.directory.checkpoints import Checkpoint, trained_fir
 from tfckpt_trainer.catalog.directory.document_set import Documents
 from tfckpt_trainer.catalog.directory.packed_record import PackedRecord, RecordPacker
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.event_log import Tail
 from tfckpt_trainer.rundir.paths import RunDirectory, parse_checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, Derivation, SaveOverhead
 from tfckpt_trainer.rundir.records.run import Head
 from tfckpt_trainer.rundir.storage.documents import encode, load_if_exists
 from tfckpt_trainer.rundir.storage.files import list_directory
+from tfckpt_trainer.rundir.storage.tail import Tail
 
 _INDEX = ".index"
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tfckpt_trainer.machine.permissions import CONTROL
-from tfckpt_trainer.rundir.heartbeats.writer_marks import WRITER
+from tfckpt_trainer.rundir.paths import WRITER
 from tfckpt_trainer.rundir.storage.files import (
     create_directory,
     delete_file,

@@ -37,8 +37,8 @@ from tfckpt_trainer.catalog.directory.saved_model import is_in_saved_model
 from tfckpt_trainer.catalog.directory.symbolic_links import file_names
 from tfckpt_trainer.catalog.directory.version_one import VersionOne, VersionOneScanner
 from tfckpt_trainer.catalog.scan.ownership import has_proven_parts
-from tfckpt_trainer.rundir.heartbeats.clock import file_time
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.storage.files import file_time
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 from tfckpt_trainer.rundir.storage.identity import Identity
 from tfckpt_trainer.rundir.storage.trees import walk

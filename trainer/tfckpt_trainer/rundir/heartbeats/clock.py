@@ -148,19 +148,6 @@ def known_ahead(run: RunDirectory) -> float:
     return _measured.get(run.root, (0.0,))[0]
 
 
-def file_time(path: Path | str) -> float:
-    """Returns the modification time of a file or directory, by the clock of its file system.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
-    descriptor = disk().open(path, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        return modification_time(descriptor) / 1e9
-    finally:
-        os.close(descriptor)
-
-
 def file_system_time(run: RunDirectory) -> int:
     """Returns the time of the file system in nanoseconds since the epoch.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tfckpt_trainer.errors import DamagedFileError, RefusedError, UsageError
 from tfckpt_trainer.rundir.heartbeats.attention import INTERVAL_SECONDS, look_at
-from tfckpt_trainer.rundir.heartbeats.clock import file_system_time, file_time, load_heartbeat
+from tfckpt_trainer.rundir.heartbeats.clock import file_system_time, load_heartbeat
 from tfckpt_trainer.rundir.heartbeats.health import (
     ProcessProbe,
     heartbeat_age,
@@ -27,6 +27,7 @@ from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 from tfckpt_trainer.rundir.storage.directory_changes import IDLE_SECONDS
+from tfckpt_trainer.rundir.storage.files import file_time
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
 
 CERTAINLY_OLD_SECONDS = 60.0

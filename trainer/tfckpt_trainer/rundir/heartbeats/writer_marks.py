@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_namespace
 from tfckpt_trainer.rundir.heartbeats.process_table import runs_since, seconds_after_boot
+from tfckpt_trainer.rundir.paths import WRITER
 from tfckpt_trainer.rundir.storage.files import (
     create_directory,
     create_file,
@@ -35,9 +36,6 @@ The namespace is that of one boot. Of a clock that is set, the start since the e
 """
 
 _TEMPORARY_NAME = r"(?s)\..*\.([0-9a-f-]+)\.tmp"
-
-WRITER = ".writer-"
-"""What the name of the file begins with that marks the process that writes in its directory."""
 
 
 def own_mark() -> str:

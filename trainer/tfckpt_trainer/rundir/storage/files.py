@@ -23,7 +23,7 @@ from tfckpt_trainer.rundir.storage.parent_directory import (
     ParentDirectory,
     link_words,
 )
-from tfckpt_trainer.rundir.storage.server_facts import ask_server
+from tfckpt_trainer.rundir.storage.server_facts import ask_server, modification_time
 from tfckpt_trainer.rundir.storage.trees import walk
 from tfckpt_trainer.words.advice import Advice
 
@@ -368,6 +368,19 @@ def read_bounded(
         OSError: The file cannot be read.
     """
     return read_timed(path, limit, written_by=written_by)[0]
+
+
+def file_time(path: Path | str) -> float:
+    """Returns the modification time of a file or directory, by the clock of its file system.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    descriptor = disk().open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        return modification_time(descriptor) / 1e9
+    finally:
+        os.close(descriptor)
 
 
 def read_timed(

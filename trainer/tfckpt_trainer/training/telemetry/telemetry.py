@@ -21,7 +21,6 @@ from tfckpt_trainer.catalog.scan.alerts import not_finite_alert
 from tfckpt_trainer.catalog.scan.catalog import Catalog
 from tfckpt_trainer.errors import TfckptError, describe_error
 from tfckpt_trainer.rundir.command_queue import CommandQueue
-from tfckpt_trainer.rundir.event_log import TAIL_BYTES
 from tfckpt_trainer.rundir.full_disk import is_full
 from tfckpt_trainer.rundir.heartbeats.attention import Attention
 from tfckpt_trainer.rundir.heartbeats.gathered import HeartbeatGatherer, are_gathered
@@ -32,6 +31,7 @@ from tfckpt_trainer.rundir.records.event import BEGINS, CHANGE, EventEntry, Even
 from tfckpt_trainer.rundir.records.exactness import Exactness
 from tfckpt_trainer.rundir.records.hyperparameter import ConfirmedChange
 from tfckpt_trainer.rundir.storage.documents import append, keep_newest_lines
+from tfckpt_trainer.rundir.storage.tail import TAIL_BYTES
 from tfckpt_trainer.training.hyperparameters.hyperparameters import ValueChange, details_of
 from tfckpt_trainer.training.process.signals_and_exit import was_launched
 from tfckpt_trainer.training.telemetry.event_log_writer import EventLogWriter

@@ -13,17 +13,13 @@ import msgspec
 from tfckpt_trainer.errors import DamagedFileError, TfckptError
 from tfckpt_trainer.launch.batch.job_record import read_job_record
 from tfckpt_trainer.launch.batch.jobs import ENDED, WAITING, JobAnswer, JobReport, JobState
-from tfckpt_trainer.rundir.heartbeats.clock import (
-    TOLERANCE_SECONDS,
-    file_system_ahead,
-    file_time,
-    known_ahead,
-)
+from tfckpt_trainer.rundir.heartbeats.clock import TOLERANCE_SECONDS, file_system_ahead, known_ahead
 from tfckpt_trainer.rundir.heartbeats.health import HAS_ENDED, RunState
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind
 from tfckpt_trainer.rundir.records.job import BatchJob
 from tfckpt_trainer.rundir.storage.documents import Document, load_if_exists, store
+from tfckpt_trainer.rundir.storage.files import file_time
 from tfckpt_tui.formats.text import clean
 from tfckpt_tui.services.batch.job_view import JobView
 

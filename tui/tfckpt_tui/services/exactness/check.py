@@ -18,10 +18,10 @@ from tfckpt_trainer.exactness.step_differences import (
     steps_compared,
 )
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.rundir.event_log import Tail
 from tfckpt_trainer.rundir.records.check import CHECK_VARIABLE, CheckedStep, CheckOrder, Pass
 from tfckpt_trainer.rundir.records.exactness import merge_exactness
 from tfckpt_trainer.rundir.storage.files import create_directory
+from tfckpt_trainer.rundir.storage.tail import Tail
 from tfckpt_tui.services.exactness.scratch_run import GRACE_SECONDS, ScratchRun, scratch_run
 
 WARM_UP_STEPS = 3

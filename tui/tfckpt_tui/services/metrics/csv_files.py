@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from tfckpt_trainer.errors import DamagedFileError
-from tfckpt_trainer.rundir.event_log import Tail
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_trainer.rundir.storage.files import open_plain
+from tfckpt_trainer.rundir.storage.tail import Tail
 
 SUFFIXES = (".csv", ".log")
 """How the names of such files end, as in the documentation of Keras."""

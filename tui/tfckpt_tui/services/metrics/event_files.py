@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfckpt_trainer.bundle.checksum import crc32c, mask
-from tfckpt_trainer.rundir.event_log import Tail
 from tfckpt_trainer.rundir.records.event import SeriesPoint
+from tfckpt_trainer.rundir.storage.tail import Tail
 from tfckpt_tui.services.metrics.alike_events import AlikeEvents
 
 if TYPE_CHECKING:

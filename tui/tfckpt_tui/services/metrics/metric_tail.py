@@ -15,10 +15,10 @@ from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from tfckpt_trainer.catalog.directory.other_formats import is_event_file
-from tfckpt_trainer.rundir.event_log import Tail
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import SeriesPoint
 from tfckpt_trainer.rundir.series import RECENT_BYTES, SERIES_BYTES, SeriesTail, ThinnedPart
+from tfckpt_trainer.rundir.storage.tail import Tail
 from tfckpt_tui.formats.metric_names import main_of
 from tfckpt_tui.reports.run_facts import EventFileFacts
 from tfckpt_tui.services.metrics.csv_files import SUFFIXES, CsvLogTail, is_csv_log

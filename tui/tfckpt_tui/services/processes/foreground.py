@@ -11,7 +11,6 @@ from types import FrameType
 
 from tfckpt_trainer.errors import ExitCode
 from tfckpt_trainer.launch.processes.named_processes import require_named_by_its_user
-from tfckpt_trainer.rundir.event_log import Tail
 from tfckpt_trainer.rundir.heartbeats.process_ids import process_of
 from tfckpt_trainer.rundir.heartbeats.process_table import runs_since, seconds_after_boot
 from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor, read_workers
@@ -20,6 +19,7 @@ from tfckpt_trainer.rundir.records.event import EventEntry
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Ending
 from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
+from tfckpt_trainer.rundir.storage.tail import Tail
 from tfckpt_trainer.scripts.exit_statuses import ExitStatuses, choose_statuses
 from tfckpt_trainer.words.times import CLOCK, local_time
 

@@ -13,12 +13,13 @@ from tfckpt_trainer.guards.conditions import NotFinite, Spike
 from tfckpt_trainer.guards.guard import Guard
 from tfckpt_trainer.guards.replay import Replay, ReplayedFiring, recorded_metrics, replay
 from tfckpt_trainer.guards.trial import why_unseen
-from tfckpt_trainer.rundir.event_log import TAIL_BYTES, WHOLE_LOG, read_entries
+from tfckpt_trainer.rundir.event_log import WHOLE_LOG, read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
 from tfckpt_trainer.rundir.records.run import GuardSource, RunInfo
 from tfckpt_trainer.rundir.run_config import read_run_config
 from tfckpt_trainer.rundir.series import SeriesTail
+from tfckpt_trainer.rundir.storage.tail import TAIL_BYTES
 from tfckpt_tui.formats import units
 from tfckpt_tui.formats.list_columns import ListCell, ListColumn
 from tfckpt_tui.formats.metric_names import main_of

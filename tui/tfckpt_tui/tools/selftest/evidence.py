@@ -13,7 +13,7 @@ from pathlib import Path
 from tfckpt_trainer import __version__
 from tfckpt_trainer.catalog.directory.history import Records
 from tfckpt_trainer.catalog.verification.verify_checkpoint import Verified, verify_checkpoint
-from tfckpt_trainer.rundir.event_log import Tail, read_entries
+from tfckpt_trainer.rundir.event_log import read_entries
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
 from tfckpt_trainer.rundir.records.event import EventKind
@@ -25,6 +25,7 @@ from tfckpt_trainer.rundir.records.selftest import (
 )
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_trainer.rundir.storage.filesystems import mounted_type
+from tfckpt_trainer.rundir.storage.tail import Tail
 from tfckpt_tui.formats import units
 
 Steps = tuple[RecordedStep, ...]

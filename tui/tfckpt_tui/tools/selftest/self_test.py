@@ -12,7 +12,6 @@ from tfckpt_trainer.cluster.gpu_shares import visible_gpus
 from tfckpt_trainer.cluster.strategy_names import StrategyName
 from tfckpt_trainer.errors import LaunchError, TfckptError, UsageError
 from tfckpt_trainer.launch.options import LaunchOptions
-from tfckpt_trainer.rundir.event_log import Tail
 from tfckpt_trainer.rundir.records.selftest import (
     KilledWorker,
     RecordedStep,
@@ -21,6 +20,7 @@ from tfckpt_trainer.rundir.records.selftest import (
 )
 from tfckpt_trainer.rundir.storage.documents import load_if_exists
 from tfckpt_trainer.rundir.storage.files import create_directory, make_directory
+from tfckpt_trainer.rundir.storage.tail import Tail
 from tfckpt_tui.formats import units
 from tfckpt_tui.reports.checking import Outcome, Row
 from tfckpt_tui.services.exactness.check import CheckOptions, OnProgress, run_check
