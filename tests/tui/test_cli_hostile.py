@@ -14,7 +14,7 @@ from command_running import Tool
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
-from tfckpt_tui.cli.answer_guard import network_paths
+from tfckpt_tui.cli.network_paths import network_paths
 
 NO_UTF_8 = os.fsdecode(b"bad-\xff-5")
 

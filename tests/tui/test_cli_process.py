@@ -49,6 +49,7 @@ _SELDOM = {
     "string",
     "tfckpt_trainer.bundle.structure",
     "tfckpt_trainer.catalog.scan.foreign_writers",
+    "tfckpt_tui.cli.answer_guard",
     "tfckpt_tui.formats.markdown",
     "tfckpt_tui.services.metrics",
     "tomlkit",

@@ -18,11 +18,6 @@ from pathlib import Path
 from types import FrameType
 
 from tfckpt_trainer.errors import ExitCode, TfckptError
-from tfckpt_trainer.machine.user_directories import expand_user
-from tfckpt_trainer.rundir.storage.filesystems import is_network_file_system
-
-DEFAULT_SECONDS = 10.0
-"""How long a directory may take to answer by default."""
 
 PROBE_SECONDS = 1.0
 """Time between two questions to a directory that answers."""
@@ -31,7 +26,8 @@ GRACE_SECONDS = 2.0
 """How long a command that is interrupted may take to end."""
 
 _EXIT, _APP = b"x", b"a"
-_FIRST_PATH, _MOST_PATHS = 128, 100
+_FIRST_PATH = 128
+"""The first of the bytes by which the child reports a path; see `MOST_PATHS`."""
 
 _LARGEST_READ = 1 << 16
 
@@ -41,18 +37,6 @@ _line: int | None = None
 
 class NoAnswerError(TfckptError):
     """A directory did not answer in time."""
-
-
-def network_paths(arguments: Sequence[str], others: Sequence[Path] = ()) -> list[Path]:
-    """Returns the paths among `arguments` that are on a network disk, without touching it.
-
-    Args:
-        arguments: The command line.
-        others: Further paths to consider.
-    """
-    named = [expand_user(word) for word in arguments if word and not word.startswith("-")]
-    candidates = dict.fromkeys(Path(os.path.abspath(path)) for path in (*named, *others))
-    return [path for path in candidates if is_network_file_system(path)][:_MOST_PATHS]
 
 
 def app_opened() -> None:

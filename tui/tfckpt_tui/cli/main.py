@@ -26,14 +26,9 @@ from tfckpt_trainer.errors import (
 )
 from tfckpt_trainer.rundir.storage.object_storage import refuse_url
 from tfckpt_trainer.rundir.storage.parent_directory import without_links
-from tfckpt_tui.cli.answer_guard import (
-    DEFAULT_SECONDS,
-    NoAnswerError,
-    network_paths,
-    run_guarded,
-)
 from tfckpt_tui.cli.completion import is_asked_for
 from tfckpt_tui.cli.ending_signals import EndingSignals
+from tfckpt_tui.cli.network_paths import network_paths
 from tfckpt_tui.cli.output import (
     app_unavailable_reason,
     discard_output,
@@ -337,6 +332,9 @@ _OTHERS = "Other packages"
 _LONGEST_SENTENCE = 200
 """Characters of the help of a command; more are cut."""
 
+_TIMEOUT_SECONDS = 10.0
+"""How long a directory may take to answer by default."""
+
 _COMPLETION_SECONDS = 2.0
 """How long a directory on a network disk may take to answer before nothing is completed."""
 
@@ -346,7 +344,7 @@ _COMPLETION_SECONDS = 2.0
 @click.option(
     "--timeout",
     type=FiniteRange(min=0.1),
-    default=DEFAULT_SECONDS,
+    default=_TIMEOUT_SECONDS,
     show_default=True,
     metavar="SECONDS",
     help="How long a network disk or another host may take to answer.",
@@ -395,7 +393,11 @@ def _complete() -> int:
 
     with suppress(TfckptError, OSError):
         paths = guarded_paths(words_of_shell())
-        return run_guarded(answer, paths, _COMPLETION_SECONDS) if paths else answer()
+        if not paths:
+            return answer()
+        from tfckpt_tui.cli.answer_guard import run_guarded
+
+        return run_guarded(answer, paths, _COMPLETION_SECONDS)
     return int(ExitCode.PROBLEM)
 
 
@@ -411,6 +413,9 @@ def _run_guarded(arguments: list[str]) -> int:
     paths = guarded_paths(own)
     if not paths and not lists_runs(own):
         return act()
+    # Imported here, as above: most directories are on a disk of this machine.
+    from tfckpt_tui.cli.answer_guard import NoAnswerError, run_guarded
+
     try:
         return run_guarded(act, paths, _timeout(own))
     except NoAnswerError as error:
@@ -474,7 +479,7 @@ def _timeout(arguments: list[str]) -> float:
                 return float(value or arguments[place + 1])
         if not word.startswith("-"):
             break
-    return DEFAULT_SECONDS
+    return _TIMEOUT_SECONDS
 
 
 def run(arguments: list[str]) -> int:
