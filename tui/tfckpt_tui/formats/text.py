@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterable
 
@@ -44,7 +45,6 @@ def csv_line(cells: Iterable[object]) -> str:
     """Returns one line of CSV, without its end."""
     # Imported here: most commands write none.
     import csv
-    import io
 
     file = io.StringIO()
     csv.writer(file, lineterminator="").writerow(cells)

@@ -27,7 +27,8 @@ def process_namespace() -> str:
 def _namespace_of(_own_pid: int) -> str:
     """Reads it once: a process stays in its namespace, and only a forked one may be in another."""
     try:
-        boot = _BOOT_ID.read_text(encoding="ascii").strip()
+        # To read it as text would import a codec.
+        boot = _BOOT_ID.read_bytes().decode("ascii").strip()
         return f"{boot}:{os.stat(_NAMESPACE).st_ino}"
     except (OSError, UnicodeDecodeError):
         return ""
