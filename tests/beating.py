@@ -24,15 +24,15 @@ from pathlib import Path
 from tfckpt_trainer.rundir.storage.documents import store
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.heartbeats.process_ids import process_namespace
-from tfckpt_trainer.rundir.heartbeats.process_table import started_at
+from tfckpt_trainer.rundir.heartbeats.process_table import own_process
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 
 run = RunDirectory(Path(sys.argv[1]))
 parent = os.getppid()
 while os.getppid() == parent:
     status = WorkerStatus(
-        index=int(sys.argv[2]), host=socket.gethostname(), pid=os.getpid(),
-        process_started_at=started_at(os.getpid()), updated_at=time.time(),
+        index=int(sys.argv[2]), host=socket.gethostname(), **own_process()._asdict(),
+        updated_at=time.time(),
         interval_seconds=float(sys.argv[3]), activity=Activity.TRAINING, step=1,
         namespace=process_namespace(),
     )

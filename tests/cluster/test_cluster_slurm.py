@@ -22,7 +22,7 @@ from tensorflow_processes import run_with_tensorflow
 from tfckpt_trainer.cluster.host_list import expand_hosts
 from tfckpt_trainer.rundir.command_queue import CommandQueue
 from tfckpt_trainer.rundir.event_log import read_entries
-from tfckpt_trainer.rundir.heartbeats.health import process_lives
+from tfckpt_trainer.rundir.heartbeats.process_table import process_lives
 from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import CommandState
@@ -281,7 +281,7 @@ def test_training_goes_on_in_the_same_job_after_a_kill_of_its_supervisor(run):
     run.wait_for_processes(2)
     later = {worker.pid for worker in read_supervisor(run.directory).workers}
     assert not later & {worker.pid for worker in killed.workers}
-    assert not any(process_lives(one.pid, one.process_started_at) for one in killed.workers)
+    assert not any(process_lives(one.process) for one in killed.workers)
     run.cluster.call("scancel", job)
     has_ended(run, job, "CANCELLED")
 
@@ -403,7 +403,7 @@ def test_a_start_on_another_node_waits_until_the_cut_off_one_has_saved_and_ended
         run.wait_for_message(f"still runs on {node} (process {cut_off.pid}).")
         # It trained on, and leaves no process beside the new ones.
         run.wait_for_files("saved-0", "ready-0")
-        assert not process_lives(cut_off.pid, cut_off.process_started_at)
+        assert not process_lives(cut_off.process)
         assert node not in run.job.nodes
         assert not run.messages(EventKind.FAILED)
     finally:

@@ -14,12 +14,17 @@ from tfckpt_trainer.rundir.heartbeats.attention import IDLE_LOST_SECONDS, IDLE_S
 from tfckpt_trainer.rundir.heartbeats.health import (
     RunState,
     WorkerState,
-    process_lives,
     run_state,
     with_started,
     worker_state,
 )
-from tfckpt_trainer.rundir.heartbeats.process_table import find_process, runs_since, started_at
+from tfckpt_trainer.rundir.heartbeats.process_table import (
+    find_process,
+    own_process,
+    process_lives,
+    runs_since,
+)
+from tfckpt_trainer.rundir.records.process import ProcessIdentity
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
 from tfckpt_trainer.rundir.records.worker import Activity, Ending, Phase, WorkerStatus
 from waiting import wait_until
@@ -60,11 +65,11 @@ def a_supervisor(state):
     )
 
 
-def alive(_pid, _started_at):
+def alive(_process):
     return True
 
 
-def dead(_pid, _started_at):
+def dead(_process):
     return False
 
 
@@ -172,18 +177,31 @@ def test_a_worker_that_starts_on_another_host_lives_as_long_as_its_process(pid):
 
 
 def test_a_reused_process_number_is_not_the_worker():
-    started = psutil.Process().create_time()
-    assert process_lives(os.getpid(), started)
-    assert not process_lives(os.getpid(), started - 100)
+    own = own_process()
+    assert process_lives(own)
+    assert not process_lives(own._replace(process_after_boot=own.process_after_boot - 100))
+
+
+def test_a_process_that_an_earlier_release_recorded_is_known_by_its_start_since_the_epoch():
+    told = ProcessIdentity(os.getpid(), psutil.Process().create_time())
+    assert process_lives(told)
+    assert not process_lives(told._replace(process_started_at=told.process_started_at - 100))
+
+
+@pytest.mark.parametrize("off", [3600.0, -3600.0])
+def test_a_process_is_known_after_the_clock_was_set(monkeypatch, off):
+    told = own_process()
+    monkeypatch.setattr(time, "time", lambda time=time.time: time() + off)
+    assert process_lives(told)
 
 
 def test_a_start_is_told_by_the_present_clock(monkeypatch):
-    pid, true_time = os.getpid(), time.time
-    first = started_at(pid)
-    assert started_at(pid) == first
+    first, true_time = own_process(), time.time
+    assert own_process() == first
     monkeypatch.setattr(time, "time", lambda: true_time() + 3600)
-    assert started_at(pid) == pytest.approx(first + 3600, abs=1)
-    assert process_lives(pid, started_at(pid))
+    later = own_process()
+    assert later.process_started_at == pytest.approx(first.process_started_at + 3600, abs=1)
+    assert later.process_after_boot == first.process_after_boot
 
 
 def test_the_process_table_says_what_psutil_says():
@@ -199,7 +217,7 @@ def test_the_process_table_says_what_psutil_says():
         wait_until(lambda: find_process(process.pid).is_stopped, 10, "stopped")
         process.kill()
         wait_until(lambda: find_process(process.pid).is_zombie, 10, "a zombie")
-        assert not process_lives(process.pid, started)
+        assert not process_lives(found.process)
         assert not runs_since(process.pid, found.after_boot)
     assert find_process(process.pid) is None
 

@@ -15,13 +15,14 @@ from real_file_systems import fill, is_full, small_ext4, small_tmpfs
 from tfckpt_trainer.errors import UsageError
 from tfckpt_trainer.rundir.heartbeats import clock, liveness
 from tfckpt_trainer.rundir.heartbeats.attention import FREQUENT, MEMBER, Pace
-from tfckpt_trainer.rundir.heartbeats.health import is_live, process_lives
+from tfckpt_trainer.rundir.heartbeats.health import is_live
 from tfckpt_trainer.rundir.heartbeats.liveness import (
     find_other_trainer,
     heartbeat_age_on_disk,
     refuse_another_run,
 )
 from tfckpt_trainer.rundir.heartbeats.process_ids import process_namespace
+from tfckpt_trainer.rundir.heartbeats.process_table import own_process, process_lives
 from tfckpt_trainer.rundir.heartbeats.reading import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
@@ -87,6 +88,16 @@ def test_a_worker_lives_after_the_clock_of_its_machine_was_set(run, tmp_path, mo
         assert found is not None and found.pid == pid
         end(pid)
         assert find_other_trainer(run) is None
+
+
+@pytest.mark.parametrize("off", [3600.0, -3600.0])
+def test_a_worker_lives_until_its_next_heartbeat_after_the_clock_was_set(run, monkeypatch, off):
+    with beating(run, interval=600.0) as pid:
+        monkeypatch.setattr(time, "time", lambda time=time.time: time() + off)
+        found = find_other_trainer(run, sleep=never)
+        assert found is not None and found.pid == pid
+        end(pid)
+        assert find_other_trainer(run, sleep=never) is None
 
 
 def test_of_a_hidden_worker_its_heartbeat_decides_and_no_process_table(run):
@@ -199,13 +210,10 @@ def test_only_the_worker_that_is_asked_for(run):
 
 
 def test_the_own_heartbeat_is_no_other_one(run):
-    import psutil
-
     with beating(run) as pid:
         end(pid)
-    own = psutil.Process()
-    change(run, pid=own.pid, process_started_at=own.create_time())
-    assert process_lives(own.pid, own.create_time())
+    change(run, **own_process()._asdict())
+    assert process_lives(status_of(run).process)
     assert find_other_trainer(run, sleep=never) is None
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil
 
 from bundle_writing import write_floats
 from tfckpt_trainer.bundle.checksum import crc32c
 from tfckpt_trainer.bundle.state_file import StateFile, write_state_file
 from tfckpt_trainer.rundir.event_log import write_entry
+from tfckpt_trainer.rundir.heartbeats.process_table import own_process
 from tfckpt_trainer.rundir.paths import RunDirectory, checkpoint_name
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord, FileFacts
 from tfckpt_trainer.rundir.records.event import EventEntry, EventKind, SeriesPoint
@@ -121,14 +121,12 @@ class RunFactory:
 
     def live_worker(self, index: int = 0, **changes: Any) -> WorkerStatus:
         """Writes a heartbeat of this very process, so that it is alive without beating."""
-        process = psutil.Process()
         import socket
 
         return self.worker(
             index,
             host=socket.gethostname(),
-            pid=os.getpid(),
-            process_started_at=process.create_time(),
+            **own_process()._asdict(),
             interval_seconds=3600.0,
             last_step_at=None,
             **changes,

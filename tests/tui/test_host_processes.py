@@ -24,7 +24,7 @@ from bundle_writing import write_floats
 from command_running import Tool
 from requirements import needs
 from tfckpt_trainer.errors import LaunchError, RefusedError
-from tfckpt_trainer.rundir.heartbeats.health import process_lives
+from tfckpt_trainer.rundir.heartbeats.process_table import runs_since
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.worker import Activity, Ending
 from tfckpt_tui.formats.process_columns import HostProcess
@@ -234,7 +234,7 @@ def test_a_directory_that_a_process_does_not_train_into_is_refused(
         assert (said.code, said.data) == (2, "")
         assert f"({SCRIPT.name}) trains into {root}, not into {other}." in said.words
         assert f"`tfckpt-tui attach --pid {pid}`" in said.words
-    assert process_lives(pid, first(pid).started_at)
+    assert runs_since(pid, first(pid).after_boot)
     assert f"process {pid} " in tool("status", root, "--pid", pid).data
     # Between two saves, only the user knows.
     silent = start()
@@ -376,16 +376,16 @@ def test_a_stop_ends_that_process_and_no_later_one_with_its_number(
     process = first(pid)
     with pytest.raises(RefusedError, match="has ended already; nothing was done"):
         stop_process(replace(process, after_boot=process.after_boot - 60))
-    assert process_lives(pid, process.started_at)
+    assert runs_since(pid, process.after_boot)
     advised = tool("stop", root).words
     assert f"End it without a save: `tfckpt-tui stop --pid {pid} " in advised
     unanswered = tool("stop", root, "--pid", pid)
     assert (unanswered.code, unanswered.data) == (4, "")
     assert "its steps since its newest checkpoint are lost" in unanswered.words
-    assert process_lives(pid, process.started_at)
+    assert runs_since(pid, process.after_boot)
     said = tool("stop", root, "--pid", pid, "--yes", "--json")
     assert said.json["message"] == f"Ended process {pid} (untracked_trainer.py)."
-    assert not process_lives(pid, process.started_at)
+    assert not runs_since(pid, process.after_boot)
 
 
 @pytest.mark.parametrize(
@@ -454,7 +454,7 @@ async def test_the_app_shows_the_process_and_ends_it(start: Start, root: Path) -
         await pilot.press("x")
         await until(pilot, lambda: "gets SIGTERM" in top(app), "the question")
         await pilot.press("n")
-        assert process_lives(pid, process.started_at)
+        assert runs_since(pid, process.after_boot)
         await pilot.press("x", "y")
         await until_told(pilot, f"Ended process {pid} (untracked_trainer.py).")
         await until(pilot, lambda: "no process of this user writes here now" in top(app), "its end")

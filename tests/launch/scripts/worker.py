@@ -33,7 +33,7 @@ def run_directory():
 
 
 def beat(activity: str, **facts) -> None:
-    from tfckpt_trainer.rundir.heartbeats.process_table import started_at
+    from tfckpt_trainer.rundir.heartbeats.process_table import own_process
     from tfckpt_trainer.rundir.records import worker
     from tfckpt_trainer.rundir.storage.documents import store
 
@@ -46,8 +46,7 @@ def beat(activity: str, **facts) -> None:
         worker.WorkerStatus(
             index=INDEX,
             host=os.uname().nodename,
-            pid=os.getpid(),
-            process_started_at=started_at(os.getpid()),
+            **own_process()._asdict(),
             directory=run_directory().identity(),
             updated_at=time.time(),
             interval_seconds=1.0,

@@ -28,7 +28,8 @@ from tfckpt_trainer.catalog.scan.diagnostics import Diagnostic
 from tfckpt_trainer.catalog.scan.lineage import BranchTips, Lineage, current_lineage
 from tfckpt_trainer.catalog.scan.newest import scan_newest
 from tfckpt_trainer.rundir.event_log import EventLogTail
-from tfckpt_trainer.rundir.heartbeats.health import ProcessProbe, process_lives
+from tfckpt_trainer.rundir.heartbeats.health import ProcessProbe
+from tfckpt_trainer.rundir.heartbeats.process_table import process_lives
 from tfckpt_trainer.rundir.paths import RunDirectory, is_plain_name
 from tfckpt_trainer.rundir.records.command import Command
 from tfckpt_trainer.rundir.records.event import EventEntry, SeriesPoint

@@ -23,8 +23,8 @@ from tfckpt_trainer.catalog.directory.save_directories import TEMPORARY
 from tfckpt_trainer.catalog.scan.states import CLOCK_SLACK_SECONDS, QUIET_SECONDS, quiet_seconds_of
 from tfckpt_trainer.errors import DamagedFileError, TfckptError
 from tfckpt_trainer.machine.open_files import open_files
-from tfckpt_trainer.rundir.heartbeats.health import process_lives
 from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here
+from tfckpt_trainer.rundir.heartbeats.process_table import process_lives
 from tfckpt_trainer.rundir.heartbeats.reading import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.checkpoint import CheckpointRecord
@@ -193,9 +193,7 @@ def is_trainer_gone(run: RunDirectory) -> bool:
         return False
     workers = read_workers(run)
     return bool(workers) and not any(
-        not worker.namespace
-        or not is_pid_valid_here(worker)
-        or process_lives(worker.pid, worker.process_started_at)
+        not worker.namespace or not is_pid_valid_here(worker) or process_lives(worker.process)
         for worker in workers
     )
 
@@ -231,7 +229,7 @@ def own_pids(run: RunDirectory) -> Iterator[int]:
                     status = load(path, WorkerStatus)
             except (DamagedFileError, OSError):
                 continue
-            if process_lives(status.pid, status.process_started_at):
+            if process_lives(status.process):
                 yield status.pid
 
 

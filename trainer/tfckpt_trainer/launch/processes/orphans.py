@@ -6,11 +6,12 @@ from pathlib import Path
 
 import msgspec
 
-from tfckpt_trainer.rundir.heartbeats.health import is_live, living, process_lives
+from tfckpt_trainer.rundir.heartbeats.health import is_live, living
 from tfckpt_trainer.rundir.heartbeats.process_ids import are_pids_valid_here
-from tfckpt_trainer.rundir.heartbeats.process_table import find_process
+from tfckpt_trainer.rundir.heartbeats.process_table import find_process, process_lives
 from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor, read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.process import ProcessIdentity
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import Activity, WorkerStatus
 from tfckpt_trainer.rundir.storage.documents import Document
@@ -20,7 +21,7 @@ class OrphanProcess(msgspec.Struct, frozen=True):
     """A worker process that lives.
 
     Attributes:
-        pid: Its process id; `process_started_at` distinguishes a later process with the same id.
+        process: The process on its machine.
         named_in: The file that names it.
         kind: The type of that file.
         namespace: The PID namespace of `pid`; empty if unknown.
@@ -28,11 +29,15 @@ class OrphanProcess(msgspec.Struct, frozen=True):
 
     index: int
     host: str
-    pid: int
-    process_started_at: float
+    process: ProcessIdentity
     named_in: Path
     kind: type[Document]
     namespace: str = ""
+
+    @property
+    def pid(self) -> int:
+        """Its process ID on its machine."""
+        return self.process.pid
 
     @property
     def is_here(self) -> bool:
@@ -42,13 +47,13 @@ class OrphanProcess(msgspec.Struct, frozen=True):
     @property
     def lives(self) -> bool:
         """Whether it still runs; assumed for processes of other machines."""
-        return not self.is_here or process_lives(self.pid, self.process_started_at)
+        return not self.is_here or process_lives(self.process)
 
     @property
     def keeps_its_number(self) -> bool:
         """Whether no other process has got its id, so that its group may be signaled."""
         found = find_process(self.pid)
-        return found is None or abs(found.started_at - self.process_started_at) < 2.0
+        return found is None or self.process.is_same(found.process)
 
     def __str__(self) -> str:
         place = "" if self.is_here else f" on {self.host}"
@@ -72,8 +77,7 @@ def orphan_processes(run: RunDirectory, now: float) -> list[OrphanProcess]:
             worker = OrphanProcess(
                 index=told.index,
                 host=told.host,
-                pid=told.pid,
-                process_started_at=told.process_started_at,
+                process=told.process,
                 named_in=run.worker_status(told.index),
                 kind=WorkerStatus,
                 namespace=told.namespace,
@@ -85,8 +89,7 @@ def orphan_processes(run: RunDirectory, now: float) -> list[OrphanProcess]:
         worker = OrphanProcess(
             index=started.index,
             host=started.host or supervisor.host,
-            pid=started.pid,
-            process_started_at=started.process_started_at,
+            process=started.process,
             named_in=run.supervisor_status,
             kind=SupervisorStatus,
             # On another host, the host name decides whether it is this one.

@@ -67,7 +67,7 @@ class RunningWorker:
     def __init__(self, index: int, process: Process) -> None:
         self.index = index
         self.pid = process.pid
-        self._after_boot = seconds_after_boot(process.pid)
+        self.after_boot = seconds_after_boot(process.pid)
         self._process = process
         self._group_gone = False
 
@@ -79,7 +79,7 @@ class RunningWorker:
     @property
     def started_at(self) -> float:
         """When it was started, in seconds since the epoch, by the present clock."""
-        return by_present_clock(self._after_boot)
+        return by_present_clock(self.after_boot)
 
     @property
     def group_lives(self) -> bool:
@@ -111,6 +111,7 @@ class RunningWorker:
             index=self.index,
             pid=self.pid,
             process_started_at=self.started_at,
+            process_after_boot=self.after_boot,
             exit_code=self.exit_code,
         )
 

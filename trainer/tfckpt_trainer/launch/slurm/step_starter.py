@@ -49,6 +49,7 @@ class StepWorker:
         self.heard_at: float | None = None
         self._host = ""
         self._started_at = 0.0
+        self._after_boot: float | None = None
 
     def take(self, message: Mapping[str, Any]) -> None:
         """Takes a report of the task."""
@@ -56,6 +57,7 @@ class StepWorker:
         if "pid" in message:
             self.pid = message["pid"]
             self._host = message["host"]
+            self._after_boot = message.get("after_boot")
         # Again in each of its reports, because the clock may have been set.
         self._started_at = message.get("started_at", self._started_at)
         if "exit" in message:
@@ -75,6 +77,7 @@ class StepWorker:
             index=self.index,
             pid=self.pid,
             process_started_at=self._started_at,
+            process_after_boot=self._after_boot,
             exit_code=self.exit_code,
             host=self._host,
         )

@@ -123,7 +123,12 @@ class TaskProcess:
         except (OSError, TfckptError) as error:
             self._report(exit=ExitCode.PROBLEM, problem=describe_error(error))
             return ExitCode.PROBLEM
-        self._report(pid=worker.pid, host=host_name(), started_at=worker.started_at)
+        self._report(
+            pid=worker.pid,
+            host=host_name(),
+            started_at=worker.started_at,
+            after_boot=worker.after_boot,
+        )
         while worker.exit_code is None:
             self._look(worker)
         code = worker.exit_code

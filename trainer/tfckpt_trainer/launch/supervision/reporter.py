@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +13,7 @@ from tfckpt_trainer.rundir.event_log import write_entry
 from tfckpt_trainer.rundir.heartbeats.attention import INTERVAL_SECONDS, Attention
 from tfckpt_trainer.rundir.heartbeats.heartbeat_file import HeartbeatFile
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_namespace
-from tfckpt_trainer.rundir.heartbeats.process_table import started_at
+from tfckpt_trainer.rundir.heartbeats.process_table import own_process
 from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor
 from tfckpt_trainer.rundir.heartbeats.status_files import directory_of
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -112,9 +111,8 @@ class Reporter:
         """Writes a heartbeat now."""
         self._due_at = time.monotonic() + self.attention.pace.interval_seconds
         status = SupervisorStatus(
-            pid=os.getpid(),
+            **own_process()._asdict(),
             host=host_name(),
-            process_started_at=started_at(os.getpid()),
             namespace=process_namespace(),
             directory=directory_of(self._run),
             updated_at=time.time(),

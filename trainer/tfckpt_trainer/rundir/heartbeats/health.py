@@ -9,8 +9,9 @@ from enum import StrEnum
 import msgspec
 
 from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here
-from tfckpt_trainer.rundir.heartbeats.process_table import runs
+from tfckpt_trainer.rundir.heartbeats.process_table import process_lives
 from tfckpt_trainer.rundir.paths import RunDirectory
+from tfckpt_trainer.rundir.records.process import ProcessIdentity
 from tfckpt_trainer.rundir.records.run import SupervisorState, SupervisorStatus, WorkerProcess
 from tfckpt_trainer.rundir.records.worker import (
     BEFORE_RUN,
@@ -102,16 +103,8 @@ HAS_ENDED = frozenset(
 )
 """States of a run without running processes."""
 
-ProcessProbe = Callable[[int, float], bool]
-"""Takes a process ID and a start time; returns whether that process runs on this machine."""
-
-
-def process_lives(pid: int, started_at: float) -> bool:
-    """Whether process `pid`, started at `started_at`, runs on this machine.
-
-    The start time distinguishes it from a later process with the same ID.
-    """
-    return runs(pid, lambda found: abs(found.started_at - started_at) < 2.0)
+ProcessProbe = Callable[[ProcessIdentity], bool]
+"""Returns whether a process runs on this machine."""
 
 
 def heartbeat_age(updated_at: float, now: float) -> float:
@@ -162,7 +155,7 @@ def is_live(
 ) -> bool:
     """Whether the process of a heartbeat runs; judged by heartbeat age if its ID is not visible."""
     if is_pid_valid_here(status):
-        return lives(status.pid, status.process_started_at)
+        return lives(status.process)
     return heartbeat_age(status.updated_at, now) < lost_after(status)
 
 
@@ -369,6 +362,7 @@ def _importing(process: WorkerProcess, supervisor: SupervisorStatus) -> WorkerSt
         host=process.host or supervisor.host,
         pid=process.pid,
         process_started_at=process.process_started_at,
+        process_after_boot=process.process_after_boot,
         namespace=supervisor.namespace if is_beside else "",
         updated_at=supervisor.updated_at,
         interval_seconds=supervisor.interval_seconds,

@@ -19,9 +19,9 @@ from tfckpt_trainer.rundir.heartbeats.health import (
     ProcessProbe,
     heartbeat_age,
     lost_after,
-    process_lives,
 )
 from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here, process_namespace
+from tfckpt_trainer.rundir.heartbeats.process_table import process_lives
 from tfckpt_trainer.rundir.heartbeats.reading import read_workers
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
@@ -211,7 +211,7 @@ class _Watch:
         if status.has_ended or self._is_this_process(status):
             return False
         if is_pid_valid_here(status):
-            return self._lives(status.pid, status.process_started_at)
+            return self._lives(status.process)
         try:
             written = file_time(path)
             age = _age_on_disk(self._run, path)

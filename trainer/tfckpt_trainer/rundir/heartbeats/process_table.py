@@ -12,6 +12,8 @@ from contextlib import suppress
 
 import msgspec
 
+from tfckpt_trainer.rundir.records.process import SAME_START_SECONDS, ProcessIdentity
+
 _SAME_SECONDS = 0.05
 """By how much the clock may drift until it counts as set."""
 
@@ -22,11 +24,13 @@ class ProcessFacts(msgspec.Struct, frozen=True):
     """What the process table says about a process.
 
     Attributes:
+        pid: Its process ID.
         after_boot: How many seconds after the machine it was started; no clock changes that.
         is_zombie: Whether it has exited, and nobody has waited for it.
         is_stopped: Whether a signal stopped it.
     """
 
+    pid: int
     after_boot: float
     is_zombie: bool
     is_stopped: bool
@@ -35,6 +39,11 @@ class ProcessFacts(msgspec.Struct, frozen=True):
     def started_at(self) -> float:
         """When it was started, in seconds since the epoch, by the present clock."""
         return by_present_clock(self.after_boot)
+
+    @property
+    def process(self) -> ProcessIdentity:
+        """The process, with its start by the present clock."""
+        return ProcessIdentity(self.pid, self.started_at, self.after_boot)
 
 
 def find_process(pid: int) -> ProcessFacts | None:
@@ -53,7 +62,7 @@ def find_process(pid: int) -> ProcessFacts | None:
         return None if os.path.exists("/proc/stat") else _find_without_proc(pid)
     state, ticks = fields[0], int(fields[19])
     after_boot = ticks / os.sysconf("SC_CLK_TCK")
-    return ProcessFacts(after_boot, is_zombie=state == b"Z", is_stopped=state == b"T")
+    return ProcessFacts(pid, after_boot, is_zombie=state == b"Z", is_stopped=state == b"T")
 
 
 def runs(pid: int, is_it: Callable[[ProcessFacts], bool]) -> bool:
@@ -68,17 +77,24 @@ def runs(pid: int, is_it: Callable[[ProcessFacts], bool]) -> bool:
     return found is not None and not found.is_zombie and is_it(found)
 
 
+def process_lives(process: ProcessIdentity) -> bool:
+    """Whether a process of this machine runs, and not a later one with the same ID."""
+    return runs(process.pid, lambda found: process.is_same(found.process))
+
+
+def own_process() -> ProcessIdentity:
+    """Returns this process, with its start by the present clock.
+
+    After that was set, its start since the epoch is another one: heartbeats tell it anew.
+    """
+    pid = os.getpid()
+    after_boot = seconds_after_boot(pid)
+    return ProcessIdentity(pid, by_present_clock(after_boot), after_boot)
+
+
 def runs_since(pid: int, after_boot: float) -> bool:
     """Whether the process runs on this machine that was started `after_boot` seconds after it."""
-    return runs(pid, lambda found: abs(found.after_boot - after_boot) < _SAME_SECONDS)
-
-
-def started_at(pid: int) -> float:
-    """Returns when a process was started, in seconds since the epoch, by the present clock.
-
-    After that was set, the answer is another one than before: heartbeats tell it anew.
-    """
-    return by_present_clock(seconds_after_boot(pid))
+    return runs(pid, lambda found: abs(found.after_boot - after_boot) < SAME_START_SECONDS)
 
 
 def seconds_after_boot(pid: int) -> float:
@@ -145,6 +161,7 @@ def _find_without_proc(pid: int) -> ProcessFacts | None:
     except psutil.NoSuchProcess:
         return None
     return ProcessFacts(
+        pid,
         after_boot,
         is_zombie=status == psutil.STATUS_ZOMBIE,
         is_stopped=status == psutil.STATUS_STOPPED,

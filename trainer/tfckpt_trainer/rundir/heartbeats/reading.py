@@ -11,11 +11,11 @@ from tfckpt_trainer.rundir.heartbeats.clock import load_heartbeat
 from tfckpt_trainer.rundir.heartbeats.health import (
     ProcessProbe,
     living,
-    process_lives,
     serves_commands,
     with_started,
     worker_state,
 )
+from tfckpt_trainer.rundir.heartbeats.process_table import process_lives
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus

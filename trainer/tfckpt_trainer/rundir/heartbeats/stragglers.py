@@ -11,12 +11,11 @@ from tfckpt_trainer.rundir.heartbeats.health import (
     WorkerState,
     heartbeat_age,
     lost_after,
-    process_lives,
     told_until,
     worker_state,
 )
 from tfckpt_trainer.rundir.heartbeats.process_ids import is_pid_valid_here, process_namespace
-from tfckpt_trainer.rundir.heartbeats.process_table import find_process
+from tfckpt_trainer.rundir.heartbeats.process_table import find_process, process_lives
 from tfckpt_trainer.rundir.records.worker import (
     BEFORE_RUN,
     Activity,
@@ -161,7 +160,7 @@ def _first_lost(
 def is_process_gone(status: WorkerStatus, lives: ProcessProbe) -> bool:
     """Whether a process has certainly exited. An equal host name alone does not prove it."""
     is_ours = bool(status.namespace) and status.namespace == process_namespace()
-    return is_ours and not lives(status.pid, status.process_started_at)
+    return is_ours and not lives(status.process)
 
 
 def silent_worker(statuses: Sequence[WorkerStatus], now: float) -> tuple[int, str] | None:

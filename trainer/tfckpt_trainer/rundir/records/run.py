@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from tfckpt_trainer.rundir.records.exactness import CheckSummary, Exactness, with_check
+from tfckpt_trainer.rundir.records.process import ProcessIdentity
 from tfckpt_trainer.rundir.storage.documents import Document, SealedDocument
 
 
@@ -206,6 +207,8 @@ class WorkerProcess(msgspec.Struct, frozen=True, kw_only=True):
     """One worker process of a supervisor.
 
     Attributes:
+        process_after_boot: How many seconds after the machine it was started; no clock changes
+            that. None in a file of an earlier release.
         exit_code: Exit status, negative for a signal; None while it runs.
         host: Its host; empty if it is the supervisor's.
     """
@@ -215,6 +218,12 @@ class WorkerProcess(msgspec.Struct, frozen=True, kw_only=True):
     process_started_at: float
     exit_code: int | None = None
     host: str = ""
+    process_after_boot: float | None = None
+
+    @property
+    def process(self) -> ProcessIdentity:
+        """The process."""
+        return ProcessIdentity(self.pid, self.process_started_at, self.process_after_boot)
 
 
 class SupervisorStatus(Document, frozen=True, kw_only=True):
@@ -233,6 +242,8 @@ class SupervisorStatus(Document, frozen=True, kw_only=True):
         longest_start_seconds: The longest time from the start of all workers until the run existed
             in each of them, in this and earlier launches; None before the first.
         gpus: Which GPUs are idle, shared or not counted, as a sentence; empty if none are.
+        process_after_boot: How many seconds after the machine it was started; no clock changes
+            that. None in a file of an earlier release.
     """
 
     pid: int
@@ -252,6 +263,12 @@ class SupervisorStatus(Document, frozen=True, kw_only=True):
     longest_start_seconds: float | None = None
     gpus: str = ""
     lost_after_seconds: float | None = None
+    process_after_boot: float | None = None
+
+    @property
+    def process(self) -> ProcessIdentity:
+        """The process that wrote it."""
+        return ProcessIdentity(self.pid, self.process_started_at, self.process_after_boot)
 
     @property
     def has_ended(self) -> bool:

@@ -8,6 +8,7 @@ import msgspec
 
 from tfckpt_trainer.rundir.records.failure import ScriptFault
 from tfckpt_trainer.rundir.records.hyperparameter import Hyperparameter
+from tfckpt_trainer.rundir.records.process import ProcessIdentity
 from tfckpt_trainer.rundir.storage.documents import Document
 
 
@@ -133,7 +134,9 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
     """`status/worker-N.json`: heartbeat of one worker.
 
     Attributes:
-        process_started_at: Distinguishes the process from a later one with the same `pid`.
+        process_started_at: When the process was started, by the clock of `updated_at`.
+        process_after_boot: How many seconds after the machine it was started; no clock changes
+            that. None in a file of an earlier release.
         namespace: Boot and PID namespace of `pid`; empty if unknown.
         directory: Device and inode of the run directory, which a copy of it does not have; None on
             a network disk.
@@ -210,6 +213,12 @@ class WorkerStatus(Document, frozen=True, kw_only=True):
     lost_after_seconds: float | None = None
     measured_at: float | None = None
     measured_step: int | None = None
+    process_after_boot: float | None = None
+
+    @property
+    def process(self) -> ProcessIdentity:
+        """The process that wrote it."""
+        return ProcessIdentity(self.pid, self.process_started_at, self.process_after_boot)
 
     @property
     def call_seconds(self) -> float | None:

@@ -11,7 +11,7 @@ from tfckpt_trainer.errors import TfckptError
 from tfckpt_trainer.rundir.full_disk import explain_disk_errors
 from tfckpt_trainer.rundir.heartbeats.liveness import refuse_another_trainer
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_namespace
-from tfckpt_trainer.rundir.heartbeats.process_table import started_at
+from tfckpt_trainer.rundir.heartbeats.process_table import own_process
 from tfckpt_trainer.rundir.heartbeats.stack_writer import answer_before_run
 from tfckpt_trainer.rundir.heartbeats.status_files import directory_of
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -79,10 +79,9 @@ def _write(run: RunDirectory, index: int, phase: Phase) -> None:
         WorkerStatus(
             index=index,
             host=host_name(),
-            pid=os.getpid(),
+            **own_process()._asdict(),
             namespace=process_namespace(),
             directory=directory_of(run),
-            process_started_at=started_at(os.getpid()),
             updated_at=now,
             interval_seconds=START_SECONDS,
             activity=Activity.STARTING,

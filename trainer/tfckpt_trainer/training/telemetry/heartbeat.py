@@ -26,7 +26,7 @@ from tfckpt_trainer.rundir.heartbeats.gathered import HeartbeatGatherer
 from tfckpt_trainer.rundir.heartbeats.health import stands
 from tfckpt_trainer.rundir.heartbeats.heartbeat_file import HeartbeatFile
 from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_namespace
-from tfckpt_trainer.rundir.heartbeats.process_table import started_at
+from tfckpt_trainer.rundir.heartbeats.process_table import own_process
 from tfckpt_trainer.rundir.heartbeats.stack_writer import leave_to_heartbeat, stack_writer
 from tfckpt_trainer.rundir.heartbeats.status_files import directory_of
 from tfckpt_trainer.rundir.paths import RunDirectory
@@ -188,7 +188,7 @@ class Heartbeat:
     @property
     def process_started_at(self) -> float:
         """When this process was started, by the present clock."""
-        return started_at(os.getpid())
+        return own_process().process_started_at
 
     def start(self) -> None:
         """Writes the first heartbeat and starts the thread."""
@@ -340,8 +340,7 @@ class Heartbeat:
         return WorkerStatus(
             index=self._index,
             host=host_name(),
-            pid=os.getpid(),
-            process_started_at=self.process_started_at,
+            **own_process()._asdict(),
             namespace=process_namespace(),
             directory=directory_of(self._run_directory),
             updated_at=time.time(),

@@ -13,11 +13,11 @@ from tfckpt_trainer.rundir.heartbeats.health import (
     WorkerState,
     last_sign_at,
     living,
-    process_lives,
     run_state,
     with_started,
     worker_state,
 )
+from tfckpt_trainer.rundir.heartbeats.process_table import process_lives
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import WorkerStatus
 

@@ -23,9 +23,9 @@ from tfckpt_trainer.rundir.heartbeats.health import (
     HAS_ENDED,
     ProcessProbe,
     is_late,
-    process_lives,
     start_was_chosen,
 )
+from tfckpt_trainer.rundir.heartbeats.process_table import process_lives
 from tfckpt_trainer.rundir.heartbeats.reading import read_supervisor
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.command import Command
