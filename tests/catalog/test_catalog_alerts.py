@@ -309,6 +309,25 @@ def test_workers_whose_supervisor_is_gone_are_an_alert(state):
     )
 
 
+@pytest.mark.parametrize("off", [3600.0, -3600.0])
+def test_a_set_clock_makes_and_hides_no_alert(off):
+    """The supervisor tells times by the clock before, and the worker by the present one."""
+    supervisor = msgspec.structs.replace(
+        launched_at(100.0, 400.0),
+        namespace="boot:1",
+        process_after_boot=9.0,
+        workers=[WorkerProcess(index=0, pid=12, process_started_at=100.0, process_after_boot=10.0)],
+    )
+    began = {"process_started_at": 100.0 + off, "process_after_boot": 10.0, "namespace": "boot:1"}
+    trains = [(a_worker(updated_at=399.0 + off, **began), WorkerState.TRAINING)]
+    assert find_alerts(ROOT, trains, [], supervisor) == ()
+    (alert,) = find_alerts(ROOT, trains, [], supervisor, supervisor_lives=False)
+    assert alert.kind == "no-supervisor"
+    began |= {"process_started_at": 500.0 + off, "process_after_boot": 410.0}
+    later = [(a_worker(updated_at=600.0 + off, **began), WorkerState.TRAINING)]
+    assert find_alerts(ROOT, later, [], supervisor, supervisor_lives=False) == ()
+
+
 def test_the_advice_names_all_kinds_of_processes():
     jobs = ("chief", "worker", "worker", "ps")
     workers = [

@@ -176,6 +176,28 @@ def test_a_worker_that_starts_on_another_host_lives_as_long_as_its_process(pid):
     assert (status.phase, status.pid) == (Phase.IMPORT, pid)
 
 
+@pytest.mark.parametrize("off", [3600.0, -3600.0])
+@pytest.mark.parametrize("pid", [7, 8], ids=["the process", "its shell"])
+def test_a_worker_that_starts_is_known_after_the_clock_was_set(pid, off):
+    beside = {"namespace": "boot:1"}
+    shell = WorkerProcess(
+        index=0, pid=pid, process_started_at=NOW - 10 + off, process_after_boot=500.0
+    )
+    supervisor = replace(a_supervisor(SupervisorState.RUNNING), workers=[shell], **beside)
+    supervisor = replace(supervisor, updated_at=NOW + off)
+    before = {"process_started_at": NOW - 9.5, "process_after_boot": 500.5, "updated_at": NOW - 8}
+    starts = {"pid": 7, "activity": Activity.STARTING, "phase": Phase.BUILD, **beside}
+    (status,) = with_started([a_worker(**starts, **before)], supervisor)
+    assert (status.phase, status.pid) == (Phase.BUILD, 7)
+    assert status.updated_at == max(NOW - 8, NOW + off)
+    earlier = {"process_started_at": NOW - 19.5, "process_after_boot": 490.5}
+    (status,) = with_started([a_worker(**{**starts, **before, **earlier, "pid": 6})], supervisor)
+    assert status.updated_at == NOW - 8
+    earlier["updated_at"] = NOW - 12
+    (status,) = with_started([a_worker(**{**starts, **earlier, "pid": 6})], supervisor)
+    assert (status.phase, status.pid) == (Phase.IMPORT, pid)
+
+
 def test_a_reused_process_number_is_not_the_worker():
     own = own_process()
     assert process_lives(own)

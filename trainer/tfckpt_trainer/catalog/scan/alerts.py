@@ -20,7 +20,7 @@ from tfckpt_trainer.catalog.directory.checkpoints import (
     newest_finite,
 )
 from tfckpt_trainer.rundir.full_disk import advice_to_free_space
-from tfckpt_trainer.rundir.heartbeats.health import WorkerState
+from tfckpt_trainer.rundir.heartbeats.health import WorkerState, start_as_told
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.run import SupervisorStatus
 from tfckpt_trainer.rundir.records.worker import (
@@ -239,11 +239,13 @@ def _silent_workers(
     running = [process for process in supervisor.workers if process.exit_code is None]
     if not running:
         return None
-    started_at = max(process.process_started_at for process in running)
+    newest = max(running, key=lambda process: process.process_started_at)
+    namespace = supervisor.namespace_of(newest)
     heard = [
         status
         for status, _ in workers
-        if status.updated_at >= started_at and status.phase is not Phase.IMPORT
+        if status.updated_at >= start_as_told(newest.process, namespace, status)
+        and status.phase is not Phase.IMPORT
     ]
     is_starting = all(
         status.activity is Activity.STARTING and (status.phase or Phase.JOIN) in BEFORE_RUN
@@ -251,7 +253,7 @@ def _silent_workers(
     )
     limit = longest_start(supervisor)
     # Both times are of the supervisor's clock.
-    if not is_starting or supervisor.updated_at - started_at < limit:
+    if not is_starting or supervisor.updated_at - newest.process_started_at < limit:
         return None
     who = join_names([f"worker {process.index} (process {process.pid})" for process in running])
     verb = "runs" if len(running) == 1 else "run"
@@ -286,7 +288,7 @@ def _lost_supervisor(
     is_left = any(
         state not in _ENDED
         # A worker that a user started after the supervisor had died never had one.
-        and status.process_started_at <= supervisor.updated_at
+        and start_as_told(status.process, status.namespace, supervisor) <= supervisor.updated_at
         for status, state in workers
     )
     if supervisor.has_ended or not is_left:

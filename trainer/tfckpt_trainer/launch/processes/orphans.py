@@ -93,7 +93,7 @@ def orphan_processes(run: RunDirectory, now: float) -> list[OrphanProcess]:
             named_in=run.supervisor_status,
             kind=SupervisorStatus,
             # On another host, the host name decides whether it is this one.
-            namespace=supervisor.namespace if started.host in {"", supervisor.host} else "",
+            namespace=supervisor.namespace_of(started),
         )
         if started.exit_code is None and worker.is_here and worker.lives:
             orphans.setdefault((worker.host, worker.pid), worker)

@@ -25,7 +25,7 @@ from tfckpt_trainer.rundir.heartbeats.health import (
     lost_after,
     told_until,
 )
-from tfckpt_trainer.rundir.heartbeats.process_ids import host_name
+from tfckpt_trainer.rundir.heartbeats.process_ids import host_name, process_namespace
 from tfckpt_trainer.rundir.heartbeats.stragglers import likely_straggler, silent_worker
 from tfckpt_trainer.rundir.paths import RunDirectory
 from tfckpt_trainer.rundir.records.event import EventKind
@@ -313,7 +313,9 @@ class Watch:
     def _exit(self, worker: Worker, code: int, status: WorkerStatus | None) -> Exit:
         lines = last_lines(self._run.worker_log(worker.index), ERROR_LINES)
         started = worker.facts()
-        is_own = status is not None and is_of_start(status, started, host_name())
+        is_here = not started.host
+        host, namespace = started.host or host_name(), process_namespace() if is_here else ""
+        is_own = status is not None and is_of_start(status, started, host, namespace)
         own = status if is_own else None
         final = own if own is not None and own.activity is Activity.EXITED else None
         if worker.is_silent:
@@ -329,7 +331,6 @@ class Watch:
             what = signal.strsignal(-code) or "Crash"
             fault = ScriptFault.of(ScriptError(crashed, what)) if crashed is not None else None
         cause = final.detail if final is not None else str(printed or "")
-        is_here = not started.host
         return Exit(
             index=worker.index,
             code=code,

@@ -332,38 +332,66 @@ def with_started(
         status = by_index.get(process.index)
         if process.exit_code is not None:
             continue
-        if status is None or status.updated_at < process.process_started_at:
+        host, namespace = process.host or supervisor.host, supervisor.namespace_of(process)
+        if status is None or status.updated_at < start_as_told(process.process, namespace, status):
             by_index[process.index] = _importing(process, supervisor)
-        elif status.phase in BEFORE_RUN and is_of_start(status, process, supervisor.host):
+        elif status.phase in BEFORE_RUN and is_of_start(status, process, host, namespace):
             heard_at = max(status.updated_at, supervisor.updated_at)
             by_index[process.index] = msgspec.structs.replace(status, updated_at=heard_at)
     return [by_index[index] for index in sorted(by_index)]
 
 
-def is_of_start(status: WorkerStatus, process: WorkerProcess, supervisor_host: str) -> bool:
+def start_as_told(
+    process: ProcessIdentity, namespace: str, status: WorkerStatus | SupervisorStatus
+) -> float:
+    """Returns when a process was started, by the clock that told the times of a heartbeat.
+
+    The clock may have been set between the heartbeat and the record of the process. If the two
+    are of different machines, or of an earlier release, returns the recorded start.
+
+    Args:
+        process: The process.
+        namespace: Its boot and PID namespace; empty if unknown.
+        status: The heartbeat.
+
+    Returns:
+        Seconds since the epoch.
+    """
+    is_comparable = bool(namespace) and namespace == status.namespace
+    if not is_comparable or status.process_after_boot is None or process.process_after_boot is None:
+        return process.process_started_at
+    return status.process_started_at - status.process_after_boot + process.process_after_boot
+
+
+def is_of_start(
+    status: WorkerStatus, process: WorkerProcess, host: str, namespace: str = ""
+) -> bool:
     """Whether a heartbeat comes from this start of a worker.
 
     If its command is a shell script, the training process is one that the shell started.
+
+    Args:
+        status: The heartbeat.
+        process: The process that was started.
+        host: Its host.
+        namespace: Its boot and PID namespace; empty if unknown.
     """
     if not process.pid:
         # Whatever heartbeat is there: its process is not known yet.
         return False
-    is_on_its_host = status.host == (process.host or supervisor_host)
-    return status.pid == process.pid or (
-        is_on_its_host
-        and status.process_started_at >= process.process_started_at - SAME_START_SECONDS
-    )
+    began = start_as_told(process.process, namespace, status) - SAME_START_SECONDS
+    is_later = status.host == host and status.process_started_at >= began
+    return status.pid == process.pid or is_later
 
 
 def _importing(process: WorkerProcess, supervisor: SupervisorStatus) -> WorkerStatus:
-    is_beside = process.host in {"", supervisor.host}
     return WorkerStatus(
         index=process.index,
         host=process.host or supervisor.host,
         pid=process.pid,
         process_started_at=process.process_started_at,
         process_after_boot=process.process_after_boot,
-        namespace=supervisor.namespace if is_beside else "",
+        namespace=supervisor.namespace_of(process),
         updated_at=supervisor.updated_at,
         interval_seconds=supervisor.interval_seconds,
         lost_after_seconds=supervisor.lost_after_seconds,

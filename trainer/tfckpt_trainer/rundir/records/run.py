@@ -270,6 +270,10 @@ class SupervisorStatus(Document, frozen=True, kw_only=True):
         """The process that wrote it."""
         return ProcessIdentity(self.pid, self.process_started_at, self.process_after_boot)
 
+    def namespace_of(self, worker: WorkerProcess) -> str:
+        """Returns boot and PID namespace of a worker; empty if unknown."""
+        return self.namespace if worker.host in {"", self.host} else ""
+
     @property
     def has_ended(self) -> bool:
         """Whether it ended by itself, and will write no further heartbeat."""
