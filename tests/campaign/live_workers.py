@@ -39,8 +39,6 @@ from .strangers_files import drop
 HERE = Path(__file__).parent
 MARK = "CAMPAIGN_CASE"
 START_SECONDS = 120
-SAME_SECONDS = 0.1
-"""A process number with a later start is another process."""
 MISSING = 1 << 22
 """No process has this number."""
 ACTIONS = 12
@@ -348,12 +346,8 @@ class Episode:
         status = self._root / ".tfckpt" / "status"
         workers = sorted(path.stem for path in status.glob("worker-*.json"))
         named = {"chief": "worker-0", "worker": self._chance.choice(workers or ["worker-0"])}
-        heard = self._heard(named.get(who, who))
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process = psutil.Process(heard.get("pid", MISSING))
-            if abs(process.create_time() - heard["process_started_at"]) < SAME_SECONDS:
-                return [process]
-        return []
+        pid = self._heard(named.get(who, who)).get("pid")
+        return [process for process in self.processes() if process.pid == pid]
 
     def _thaw(self) -> None:
         while self._held:
@@ -425,9 +419,14 @@ class Episode:
         wait_until(lambda: not self.lives(), 30, f"{self.processes()} end")
 
     def processes(self) -> list[psutil.Process]:
-        """Returns the processes of this run that live: each trainer has one that waits for it."""
+        """Returns the processes of this run that live.
+
+        A forked trainer has the environment of the process that it was forked from.
+        """
         return [
-            process for process in psutil.process_iter() if is_marked(process, MARK, self._case)
+            process
+            for process in psutil.process_iter()
+            if is_marked(process, MARK, self._case) or prints_into(process, self._root)
         ]
 
     def kill_all(self) -> None:
@@ -442,6 +441,14 @@ class Episode:
 def names_in(directory: Path) -> list[str]:
     """Returns the names in a directory, none if it is not there."""
     return os.listdir(directory) if directory.is_dir() else []
+
+
+def prints_into(process: psutil.Process, root: Path) -> bool:
+    """Whether the output of a process goes into a file of this directory."""
+    try:
+        return os.readlink(f"/proc/{process.pid}/fd/1").startswith(f"{root}/")
+    except OSError:
+        return False
 
 
 def is_marked(process: psutil.Process, name: str, value: str) -> bool:
