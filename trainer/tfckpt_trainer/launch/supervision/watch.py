@@ -314,7 +314,8 @@ class Watch:
         lines = last_lines(self._run.worker_log(worker.index), ERROR_LINES)
         started = worker.facts()
         is_here = not started.host
-        host, namespace = started.host or host_name(), process_namespace() if is_here else ""
+        host = started.host or host_name()
+        namespace = process_namespace() if is_here else ""
         is_own = status is not None and is_of_start(status, started, host, namespace)
         own = status if is_own else None
         final = own if own is not None and own.activity is Activity.EXITED else None

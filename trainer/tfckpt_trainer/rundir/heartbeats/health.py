@@ -363,9 +363,7 @@ def start_as_told(
     return status.process_started_at - status.process_after_boot + process.process_after_boot
 
 
-def is_of_start(
-    status: WorkerStatus, process: WorkerProcess, host: str, namespace: str = ""
-) -> bool:
+def is_of_start(status: WorkerStatus, process: WorkerProcess, host: str, namespace: str) -> bool:
     """Whether a heartbeat comes from this start of a worker.
 
     If its command is a shell script, the training process is one that the shell started.

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import msgspec
 
-from tfckpt_trainer.rundir.records.process import SAME_START_SECONDS, ProcessIdentity
+from tfckpt_trainer.rundir.records.process import ProcessIdentity, is_same_start
 
 _SAME_SECONDS = 0.05
 """By how much the clock may drift until it counts as set."""
@@ -94,7 +94,7 @@ def own_process() -> ProcessIdentity:
 
 def runs_since(pid: int, after_boot: float) -> bool:
     """Whether the process runs on this machine that was started `after_boot` seconds after it."""
-    return runs(pid, lambda found: abs(found.after_boot - after_boot) < SAME_START_SECONDS)
+    return runs(pid, lambda found: is_same_start(found.after_boot, after_boot))
 
 
 def seconds_after_boot(pid: int) -> float:

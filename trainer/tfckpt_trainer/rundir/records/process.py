@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-SAME_START_SECONDS = 0.05
+_SAME_AFTER_BOOT_SECONDS = 0.05
 """By how much two starts of one process after boot may differ; the system counts hundredths."""
 
 _SAME_BY_CLOCK_SECONDS = 2.0
@@ -31,4 +31,9 @@ class ProcessIdentity(NamedTuple):
         if self.process_after_boot is None or other.process_after_boot is None:
             difference = self.process_started_at - other.process_started_at
             return abs(difference) < _SAME_BY_CLOCK_SECONDS
-        return abs(self.process_after_boot - other.process_after_boot) < SAME_START_SECONDS
+        return is_same_start(self.process_after_boot, other.process_after_boot)
+
+
+def is_same_start(after_boot: float, other: float) -> bool:
+    """Whether two starts, in seconds after that of the machine, are one."""
+    return abs(after_boot - other) < _SAME_AFTER_BOOT_SECONDS
