@@ -73,11 +73,8 @@ def simulated(workers: int, pause: float, steps: int, past_steps: int = 0) -> It
         words = [str(root), str(workers), str(steps), str(pause), "60", str(past_steps)]
         writer = subprocess.Popen([sys.executable, str(SIMULATED), *words])
         try:
-            deadline = time.monotonic() + 60
             # It follows the steps of the past.
-            while not RunDirectory(root).worker_status(0).exists():
-                assert time.monotonic() < deadline, "the simulated run did not begin"
-                time.sleep(0.05)
+            wait_until(RunDirectory(root).worker_status(0).exists, 60, "the simulated run begins")
             yield root
         finally:
             writer.kill()

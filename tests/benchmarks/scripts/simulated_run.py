@@ -34,8 +34,9 @@ def main() -> None:
     began = psutil.Process().create_time()
     parent = None
     for step in range(1, int(steps) + 1):
+        is_past = step < past_steps
         now = time.time() - max(0, past_steps - step) * float(pause)
-        for index in range(int(workers) if step >= past_steps else 0):
+        for index in () if is_past else range(int(workers)):
             status = WorkerStatus(
                 index=index,
                 host=socket.gethostname(),
@@ -70,7 +71,7 @@ def main() -> None:
             parent = made.checkpoint(step, 0, parent)
             entry = EventEntry(at=now, kind=EventKind.SAVE, message=f"Saved {parent}.", step=step)
             write_entry(made.run, entry)
-        if step >= past_steps:
+        if not is_past:
             time.sleep(max(0.0, now + float(pause) - time.time()))
 
 

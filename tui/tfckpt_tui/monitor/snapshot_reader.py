@@ -98,7 +98,10 @@ DIAGNOSTIC_SECONDS = 3.0
 """Minimum time between diagnostics, while files change."""
 
 CHECKPOINTS_PER_SECOND = 1000
-"""With more, both times grow, so that an open app on very many takes a hundredth of a core."""
+"""Full reads and diagnostics come no sooner than a second for each so many.
+
+So an open app on very many takes a few hundredths of a core.
+"""
 
 
 class SeriesReader:
@@ -416,10 +419,9 @@ class SnapshotReader:
             diagnostics = self._try(lambda: self._catalog.diagnostics(now))
             self._diagnostics = self._diagnostics if diagnostics is None else diagnostics
             self._diagnostics_are_old, self._diagnosed_at = False, now
-            is_whole = not self._catalog.deferred
-            self._diagnosis_holds = (
-                self._spaced(DIAGNOSTIC_SECONDS) if is_whole else DIAGNOSTIC_SECONDS
-            )
+            # A look in haste leaves out much: what it found holds no longer than with few.
+            holds = DIAGNOSTIC_SECONDS
+            self._diagnosis_holds = holds if self._catalog.deferred else self._spaced(holds)
         return self._diagnostics
 
     def _spaced(self, seconds: float) -> float:

@@ -314,7 +314,6 @@ class _Grid:
 
 def _draw(grid: _Grid, curve: Curve, x_scale: AxisScale, y_scale: AxisScale) -> None:
     width, height = 2 * grid.columns, 4 * grid.rows
-
     column_at, height_at = x_scale.placer(width), y_scale.placer(height)
 
     def dot(point: Place) -> tuple[int, int]:
